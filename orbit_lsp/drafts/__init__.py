@@ -1,1 +1,1 @@
-"""Launch specs that are drafted for an author: from the launch in host code, or from a kernel's signature."""
+"""Drafts launch specs for an author, from the launch in host code or from a kernel's signature."""

@@ -1,4 +1,6 @@
-"""A draft for a CUDA kernel from its signature; its body shows what it writes and how threads are laid out."""
+"""Drafts a spec for a CUDA kernel from its signature. The body shows what the kernel writes and how its threads are
+laid out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _SQUARE_TILE = re.compile(
 
 
 def draft(subject: DraftSubject) -> list[DraftStatement] | None:
-    """None where a launch spec cannot pass a parameter, or a type cannot be chosen."""
+    """Draft a spec. Return None if a launch spec cannot pass a parameter, or a type cannot be chosen."""
     header = subject.header
     instance = template_arguments(subject)
     if instance is None or any(parameter.refused for parameter in header.parameters):
@@ -52,7 +54,7 @@ def draft(subject: DraftSubject) -> list[DraftStatement] | None:
 
 
 def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
-    """Every parameter with a name that can be assigned, made up where it has none."""
+    """Return the parameters, each with a name that can be assigned. A missing name is made up."""
     known: dict[str, Parameter] = {}
     for at, parameter in enumerate(parameters):
         plain = parameter.name and parameter.name.isascii() and parameter.name not in known
@@ -65,10 +67,12 @@ def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
 
 
 def template_arguments(subject: DraftSubject) -> list[str] | None:
-    """Up to the last that is needed: a value by its name, `float` for a type. None where a type cannot be chosen."""
+    """Return the template arguments up to the last that is needed: a value by its name, `float` for a type. Return
+    None if a type cannot be chosen.
+    """
 
     def types(template: TemplateParameter) -> list[str]:
-        """Those of the parameters that speak of it."""
+        """Return the types of the parameters that mention the template parameter."""
         every = (plain_type(each.type) for each in subject.header.parameters)
         return [
             each for each in every if template.name and re.search(rf"\b{re.escape(template.name)}\b", each)
@@ -115,7 +119,9 @@ def sizes_of(subject: DraftSubject) -> Sizes:
 
 
 def _row_length(body: str) -> str:
-    """The `n` of `x + blockIdx.x * n`, where a block takes a row; empty where it takes as many elements as threads."""
+    """Return the `n` of `x + blockIdx.x * n`, if a block takes a row. Return "" if it takes as many elements as it
+    has threads.
+    """
     if _LINEAR_INDEX.search(body):
         return ""
     rows = "|".join(["blockIdx\\.x", *re.findall(r"\b(\w+)\s*=\s*blockIdx\.x\s*;", body)])
@@ -146,7 +152,9 @@ def value_of(
 
 
 def _counted(name: str, subject: DraftSubject) -> tuple[str, ...]:
-    """The constant of the file that bounds every index of a pointer, as `BINS` of `bins[b]` after `b < BINS`; empty if no constant does."""
+    """Return the constant of the file that bounds every index of a pointer, as `BINS` of `bins[b]` after `b < BINS`.
+    Return "" if no constant does.
+    """
     indices = set(re.findall(rf"(?<![\w.]){re.escape(name)}\s*\[([^][]*)\]", subject.body))
     bounds: set[str] = set()
     for index in indices:
@@ -163,7 +171,7 @@ def _counted(name: str, subject: DraftSubject) -> tuple[str, ...]:
 def contents(
     parameter: Parameter, shape: tuple[str, ...], element: tuple[dtypes.DType, int] | None, body: str
 ) -> str:
-    """What is only written is empty, what atomics add to is zeros, everything else has random contents."""
+    """Return the contents of a tensor: empty if it is only written, zeros if atomics add to it, else random."""
     dtype, lanes = element or (None, 1)
     extents = [*shape[:-1], f"{lanes} * {shape[-1]}" if lanes > 1 else shape[-1]]
     size = ", ".join(extents)
@@ -187,7 +195,7 @@ def _written(name: str, body: str) -> bool:
 
 
 def _read(name: str, body: str) -> bool:
-    """Whether a pointer is used in any way but to write single elements through it."""
+    """Say whether a pointer is used in any way except to write single elements through it."""
     rest = re.sub(_write(name), lambda write: write[0].replace(name, "", 1), body)
     return bool(re.search(rf"(?<![\w.]){re.escape(name)}\b", rest))  # not the x of threadIdx.x
 
@@ -201,14 +209,14 @@ def _write(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Threads:
-    """How the body numbers its threads; `chosen` are the template arguments."""
+    """How the body numbers its threads. `chosen` are the template arguments."""
 
     subject: DraftSubject
     sizes: Sizes
     chosen: dict[str, str]
 
     def configuration(self) -> list[str]:
-        """Grid, block and, where the kernel has it, dynamic shared memory."""
+        """Return grid, block and, if the kernel has it, dynamic shared memory."""
         body, shape = self.subject.body, list(self.sizes.shape)
         down = shape[-2] if len(shape) > 1 else "1"
         most = self.allowed()
@@ -235,13 +243,15 @@ class _Threads:
         return [_ALL_AT_ONCE if _COOPERATIVE.search(body) else text, block, *shared]
 
     def constant(self, text: str) -> int | None:
-        """The value of a number, of a template argument, or of a constant or macro of the file."""
+        """Return the value of a number, of a template argument, or of a constant or macro of the file."""
         text = self.chosen.get(text, text)
         known = launch_bounds.constant(text, self.subject.around) if text.isidentifier() else None
         return int(text) if text.isdigit() else int(known.value) if known else None
 
     def allowed(self) -> int | None:
-        """What `__launch_bounds__` or `__block_size__` allows with these template arguments, or else the defaults."""
+        """Return the threads that `__launch_bounds__` or `__block_size__` allows, with these template arguments or
+        else the defaults.
+        """
         header = self.subject.header
         defaults = {each.name: each.default for each in header.templates if each.kind == "value"}
         texts = {**defaults, **self.chosen}
@@ -253,13 +263,15 @@ class _Threads:
         return bound.threads(values) if bound else None
 
     def blocks(self, axis: str, extent: str, width: int) -> str:
-        """Blocks along one axis of the grid, where the body multiplies its number with how wide they are: `BM`."""
+        """Return the number of blocks along one axis of the grid. Their width is the factor by which the body
+        multiplies their number (`BM`).
+        """
         factor = re.search(rf"\bblockIdx\.{axis}\s*\*\s*([A-Za-z]\w*)\b", self.subject.body)
         return _over(extent, (factor and self.constant(factor[1])) or width)
 
     def tile(self) -> tuple[int, int]:
-        """The side of a square tile in shared memory, and the rows that are copied at once: the 8 of
-        `for (j = 0; j < 32; j += 8) … threadIdx.y + j`.
+        """Return the side of a square tile in shared memory, and the rows that are copied at once: the 8 of `for (j =
+        0; j < 32; j += 8) … threadIdx.y + j`.
         """
         body = self.subject.body
         array = _SQUARE_TILE.search(body)
@@ -288,7 +300,9 @@ _BODY = re.compile(r"\)\s*+(?:(?:const|noexcept|override|final|mutable|try|->[\s
 
 
 def shared_element(subject: DraftSubject) -> str:
-    """The type of the `extern __shared__` array that a kernel's body declares or names; empty where it has none."""
+    """Return the type of the `extern __shared__` array that a kernel's body declares or names. Return "" if it has
+    none.
+    """
     outside = text = subject.around.text
     for start, end in reversed(bodies(text) if _DYNAMIC.search(text) else []):
         outside = outside[:start] + outside[end:]
@@ -300,7 +314,7 @@ def shared_element(subject: DraftSubject) -> str:
 
 
 def bodies(text: str) -> list[tuple[int, int]]:
-    """The functions of a text without comments that stand in no other: from `{` to behind `}`, or to the end."""
+    """Return the outermost functions of a text without comments: from `{` to behind `}`, or to the end."""
     spans: list[tuple[int, int]] = []
     depth = start = 0  # braces that are open within a function
     for brace in re.finditer(r"[{}]", text):

@@ -1,4 +1,6 @@
-"""What a kernel makes of each element alone, read off its body: what a draft expects of it, and the bytes that it moves"""
+"""What an elementwise kernel makes of each element, read from its body. A draft gets its `expect` and `bytes` from
+it.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,9 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 @dataclass(slots=True)
 class _Reading:
-    """`stored` is what each output becomes, in the words of the kernel; `loaded` what is read before it is written.
-    `bound` is the number of elements; where `columns` is not empty, that of the rows.
+    """What was read of a body. `stored` is what each output becomes, in the words of the kernel; `loaded` are the
+    inputs that are read before they are written. `bound` is the number of elements, or the number of rows if
+    `columns` is not empty.
     """
 
     bound: str = ""
@@ -58,8 +61,8 @@ def statements(
     values: Mapping[str, Value],
     tree: ast.Module | None,
 ) -> list[DraftStatement]:
-    """`expect` and `bytes` for a draft whose first values are these; none where the body is anything but elementwise,
-    or the draft's tensors are not as long as what it covers.
+    """Return `expect` and `bytes` for a draft whose first values are these. Return none if the body is not
+    elementwise, or the draft's tensors do not have the length that it covers.
     """
     reading = _python(subject, tree) if tree else _cuda(subject)
     passed = _passed(subject, draft[-1].text, cuda=tree is None)
@@ -101,7 +104,7 @@ def _each(name: str, language: Language) -> bool:
 
 
 def _passed(subject: DraftSubject, launch: str, *, cuda: bool) -> dict[str, str] | None:
-    """Parameter -> what the launch of a draft passes for it."""
+    """Return what the launch of a draft passes for each parameter."""
     if cuda:
         inner = launch.rpartition(">>>(")[2].removesuffix(" cooperative").removesuffix(")")
         arguments = [part.strip() for part in launch_sites.top_level(inner)]
@@ -135,8 +138,8 @@ def _renamed(text: str, passed: Mapping[str, str]) -> str:
 
 
 def _cuda(subject: DraftSubject) -> _Reading | None:
-    """Of a body that computes a linear index, or a row and a column, guards it, and stores through it; or of a loop over
-    the grid.
+    """Read a body that computes a linear index, or a row and a column, guards it, and stores through it. A loop over
+    the grid is read too.
     """
     body = re.sub(r"#\s*pragma\s+unroll[^\n]*", "", subject.body).strip()
     body = re.sub(r"\s+", " ", body.removeprefix("{").removesuffix("}")).strip()
@@ -169,7 +172,7 @@ def _cuda(subject: DraftSubject) -> _Reading | None:
 
 
 def _plane(subject: DraftSubject, x: str, y: str, body: str) -> _Reading | None:
-    """Of a thread for each element of a matrix, whose place is `row * columns + column`."""
+    """Read a body with one thread for each element of a matrix, at the place `row * columns + column`."""
     inside = re.match(rf"if ?\( ?({x}|{y}) ?< ?(\w+) ?&& ?({x}|{y}) ?< ?(\w+) ?\) ?(.*)$", body)
     outside = re.match(
         rf"if ?\( ?({x}|{y}) ?>= ?(\w+) ?\|\| ?({x}|{y}) ?>= ?(\w+) ?\) ?(?:return ?;|{{ ?return ?; ?}}) ?(.*)$",
@@ -197,7 +200,7 @@ def _plane(subject: DraftSubject, x: str, y: str, body: str) -> _Reading | None:
 
 
 def _stored(subject: DraftSubject, index: str, bound: str, block: str) -> _Reading | None:
-    """`block` is `{ …; }` or one statement."""
+    """Read the statements behind the guard. `block` is `{ …; }` or one statement."""
     braced = block.startswith("{") and block.endswith("}")
     inner = block[1:-1] if braced else block
     parts = [part.strip() for part in inner.split(";")]
@@ -233,7 +236,7 @@ def _stored(subject: DraftSubject, index: str, bound: str, block: str) -> _Readi
 def _value(
     subject: DraftSubject, index: str, text: str, local: Mapping[str, str], reading: _Reading
 ) -> str | None:
-    """An expression over whole tensors in place of one over elements; None where it is another's."""
+    """Turn an expression over elements into one over whole tensors. Return None if it reads another element."""
     pointers = {each.name for each in subject.header.parameters if each.kind == "pointer"}
     scalars = {each.name for each in subject.header.parameters if each.kind == "scalar"}
     text = _TO_FLOAT.sub("", text).strip()
@@ -275,7 +278,7 @@ def _value(
 
 
 def _python(subject: DraftSubject, tree: ast.Module) -> _Reading | None:
-    """Of a body that loads at `program_id * BLOCK + arange(BLOCK)` under a mask, computes, and stores there."""
+    """Read a body that loads at `program_id * BLOCK + arange(BLOCK)` under a mask, computes, and stores there."""
     definitions = [
         node
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""The parts of a draft, and the few values that are guessed from parameter names; drafts mark them."""
+"""The parts of a draft, and the few values that are guessed from parameter names. Drafts mark these values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DraftSubject:
 
 
 def subject(lines: list[str], of: SpecTarget, last_line: int) -> DraftSubject | None:
-    """The kernel `of`, whose definition ends on `last_line`; None where its parameters cannot be read."""
+    """Return the kernel `of`, whose definition ends on `last_line`. Return None if its parameters cannot be read."""
     around = Surroundings(lines, of.language)
     header = signature(lines, of, around)
     if header is None:
@@ -56,30 +56,32 @@ def subject(lines: list[str], of: SpecTarget, last_line: int) -> DraftSubject | 
 
 
 class DraftStatement(NamedTuple):
-    """A statement of a draft. `remark` becomes the comment behind it; without one it was read from the code."""
+    """A statement of a draft. `remark` becomes the comment behind it. A statement without a remark was read from the
+    code.
+    """
 
     text: str
     remark: str = ""
 
     @property
     def missing(self) -> bool:
-        """Whether the author has to write its value: until then it is an error."""
+        """Say whether the author has to write the value. Until then it is an error."""
         return self.remark.startswith("fill in")
 
     def named(self, name: str) -> DraftStatement:
-        """The same value under another name."""
+        """Return the same value under another name."""
         return self._replace(text=f"{name} ={self.text.partition(' =')[2]}")
 
 
 def guessed(name: str, value: str | None, kind: str = "") -> DraftStatement:
-    """An assignment; without a value it is the author's to fill in, with something of this kind."""
+    """Return an assignment. Without a value, the author fills it in with something of this kind."""
     if value:
         return DraftStatement(f"{name} = {value}", "guessed")
     return DraftStatement(f"{name} =", f"fill in: {kind}" if kind else "fill in")
 
 
 def used(statements: Sequence[DraftStatement]) -> list[DraftStatement]:
-    """Without assignments of names that nothing below them mentions."""
+    """Remove assignments of names that no later statement mentions."""
     kept: list[DraftStatement] = []
     for each in reversed(statements):
         name = re.match(r"(\w+) =", each.text)
@@ -90,8 +92,8 @@ def used(statements: Sequence[DraftStatement]) -> list[DraftStatement]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """`values` are the sizes to assign, in order; `shape` is that of an ordinary tensor, `matrices` the names of
-    (m, n, k) where a kernel has all three.
+    """The sizes of a draft. `values` are the ones to assign, in order. `shape` is that of an ordinary tensor.
+    `matrices` are the names of (m, n, k) if a kernel has all three.
     """
 
     values: dict[str, str]
@@ -99,13 +101,13 @@ class Sizes:
     matrices: tuple[str, str, str] | None = None
 
     def renamed(self, names: Mapping[str, str]) -> Sizes:
-        """The same tensors in other words."""
+        """Return the same tensors with other names."""
         shape = tuple(names.get(name, name) for name in self.shape)
         m, n, k = (names.get(name, name) for name in self.matrices or ("", "", ""))
         return replace(self, shape=shape, matrices=(m, n, k) if self.matrices else None)
 
     def operand(self, name: str, inputs: list[str]) -> tuple[str, ...]:
-        """A tensor's shape: of a product of matrices, the first input has (m, k), the second (k, n)."""
+        """Return a tensor's shape. For a product of matrices, the first input has (m, k), the second (k, n)."""
         if self.matrices is None:
             return self.shape
         m, n, k = self.matrices
@@ -117,7 +119,7 @@ def words(name: str) -> list[str]:
 
 
 def is_size(name: str) -> bool:
-    """Whether an integer of this name says how much there is."""
+    """Say whether the name of an integer suggests that it is a size."""
     parts = words(name)
     if not parts or _NO_COUNTS & set(parts):
         return False
@@ -125,8 +127,8 @@ def is_size(name: str) -> bool:
 
 
 def sizes(integers: Sequence[str], taken: Sequence[str], *, row: bool, square: bool) -> Sizes:
-    """Of the integers with these names, as far as they are sizes. `taken` are those of all parameters; `row` says that
-    a block takes a row of the only size, `square` that the only size is both sides of a square.
+    """Return the sizes among the integers with these names. `taken` are the names of all parameters. `row`: a block
+    takes a row of the only size. `square`: the only size is both sides of a square.
     """
     names = [name for name in integers if is_size(name)]
     by_letter = {name.lower(): name for name in names}
@@ -150,7 +152,7 @@ def sizes(integers: Sequence[str], taken: Sequence[str], *, row: bool, square: b
 
 
 def stride(name: str, every: Sequence[str], of: Sizes) -> str:
-    """How far apart neighbours are, in Triton's usual naming; empty if the name gives no hint. `every` are
+    """Return how far apart neighbours are, by Triton's usual naming. Return "" if the name gives no hint. `every` are
     the names of all parameters.
     """
     if not {"stride", "strides", "lda", "ldb", "ldc", "pitch"} & set(words(name)):
@@ -167,5 +169,7 @@ def stride(name: str, every: Sequence[str], of: Sizes) -> str:
 
 
 def real(name: str) -> str:
-    """One half is no identity of anything, exact, and a probability."""
+    """Return a real number for a parameter: one half. It is no identity of any operation, it is exact, and it may be
+    a probability.
+    """
     return "1e-5" if name.lower().startswith("eps") else "0.5"

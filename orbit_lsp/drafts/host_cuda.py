@@ -1,4 +1,4 @@
-"""A draft from the `<<<…>>>` in a file's host code: its expressions, as far as launch specs support them."""
+"""Drafts a spec from the `<<<…>>>` in a file's host code, with its expressions as far as launch specs support them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_SITES = 50
 
 
 def draft(subject: DraftSubject) -> list[DraftStatement] | None:
-    """None where the file launches the kernel nowhere, or in no way that a spec can say."""
+    """Draft a spec. Return None if the file launches the kernel nowhere, or in no way that a spec can express."""
     header, text = subject.header, subject.around.text
     if any(parameter.refused for parameter in header.parameters):
         return None
@@ -58,7 +58,9 @@ def draft(subject: DraftSubject) -> list[DraftStatement] | None:
 
 
 def _before(text: str, place: int) -> str:
-    """What stands before a place and is in its scope: the bodies of other functions are left out, but directives."""
+    """Return the text before a place that is in its scope. The bodies of other functions are left out, but not their
+    directives.
+    """
     kept: list[str] = []
     at = 0
     for start, end in cuda.bodies(text):
@@ -71,8 +73,8 @@ def _before(text: str, place: int) -> str:
 
 @dataclass
 class _CudaHostCode:
-    """The text before a launch that is in its scope; names are looked up in it from its end. `chosen` are the launch's
-    template arguments, `passed` the expressions of its numbers by parameter.
+    """The text before a launch that is in its scope. Names are looked up in it from its end. `chosen` are the
+    launch's template arguments, `passed` the expressions of its numbers by parameter.
     """
 
     subject: DraftSubject
@@ -105,7 +107,7 @@ class _CudaHostCode:
         return [*self.assigned.values(), DraftStatement(launch)]
 
     def argument(self, parameter: Parameter, text: str) -> str:
-        """Its expression, or a name with an assignment to it."""
+        """Return a parameter's expression, or a name with an assignment to it."""
         if parameter.kind == "pointer" and text in ("nullptr", "NULL", "0"):
             return "nullptr"
         if parameter.kind == "scalar" and (known := self.expression(text)) is not None:
@@ -122,7 +124,7 @@ class _CudaHostCode:
         return name
 
     def guess(self, parameter: Parameter) -> DraftStatement:
-        """A value as the signature alone suggests it, of the sizes that the launch passes."""
+        """Guess a value from the signature alone, with the sizes that the launch passes."""
         sizes = cuda.sizes_of(self.subject)
         if parameter.kind == "scalar" and parameter.name in sizes.values:
             return guessed(parameter.name, sizes.values[parameter.name])
@@ -141,7 +143,7 @@ class _CudaHostCode:
         )
 
     def allocated(self, parameter: Parameter, name: str) -> DraftStatement | None:
-        """The assignment of a pointer that memory was allocated for, as much as known names say."""
+        """Return the assignment for a pointer with allocated memory, as far as known names give its size."""
         calls = list(re.finditer(_ALLOCATION.format(name=re.escape(name)), self.before))
         inner = bracketed("(" + self.before[calls[-1].end() : calls[-1].end() + 2000]) if calls else None
         element = element_of(parameter, self.types)
@@ -154,7 +156,7 @@ class _CudaHostCode:
         return guessed(name, made) if "randint" in made else DraftStatement(f"{name} = {made}")
 
     def elements(self, size: str, itemsize: int, depth: int = 0) -> str | None:
-        """`n` of `n * sizeof(float)`, through names; else the bytes divided."""
+        """Return the elements of a size in bytes: `n` of `n * sizeof(float)`, through names, else the bytes divided."""
         plain = size[1:-1] if bracketed(size) == size[1:-1] else size
         stripped, count = _SIZEOF.subn("", plain)
         if count == 1:
@@ -167,9 +169,9 @@ class _CudaHostCode:
     # -- expressions -------------------------------------------------------------------------------
 
     def expression(self, text: str, depth: int = 0) -> str | None:
-        """The same text where specs can compute it, its names assigned before; None where they cannot.
+        """Return the same text if specs can compute it, and assign its names before. Return None if they cannot.
 
-        `block.x` becomes what the host code made it: specs have no members.
+        `block.x` becomes what the host code made it, because specs have no members.
         """
         text = _ROUNDED_UP.sub("cdiv(", text).strip()
         alone = _MEMBER.fullmatch(text) is not None
@@ -191,7 +193,7 @@ class _CudaHostCode:
         return " ".join(text.split()) if node else None
 
     def extent(self, name: str, axis: str, depth: int) -> str | None:
-        """One extent of a `dim3` of the host code; None if its text does not give it."""
+        """Return one extent of a `dim3` of the host code. Return None if its text does not give it."""
         inner = _DIM3.fullmatch(self.defined(name) or "")
         if depth > _DEEPEST or inner is None:
             return None
@@ -200,7 +202,7 @@ class _CudaHostCode:
         return known if known is None or re.fullmatch(r"\w+", known) else f"({known})"
 
     def resolve(self, name: str, depth: int) -> bool:
-        """Assigns a name of the host code, after those it is made of."""
+        """Assign a name of the host code, after the names in its value."""
         if name not in self.assigned and depth <= _DEEPEST and (value := self.defined(name)):
             known = self.expression(value, depth + 1)
             if known is not None:
@@ -208,7 +210,7 @@ class _CudaHostCode:
         return name in self.assigned
 
     def defined(self, name: str) -> str | None:
-        """What a variable or macro was last given before the launch."""
+        """Return the last value that a variable or macro was given before the launch."""
         escaped = re.escape(name)
         values = {
             given.start(): (_parts(given[1]) or [""])[0]
@@ -227,5 +229,5 @@ class _CudaHostCode:
 
 
 def _parts(text: str) -> list[str]:
-    """The parts between commas that stand in no bracket; `<` is a comparison or a shift here."""
+    """Return the parts between commas that stand in no bracket. `<` is a comparison or a shift here."""
     return [part.strip() for part in launch_sites.top_level(text)] if text.strip() else []

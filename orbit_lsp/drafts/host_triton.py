@@ -1,7 +1,8 @@
-"""A draft from the `kernel[grid](…)` in a Python file: with the calls and assignments around it, as far as launch specs support them.
+"""Drafts a spec from the `kernel[grid](…)` in a Python file, with the calls and assignments around it as far as
+launch specs support them.
 
-Read as a syntax tree; nothing of the file is executed. What a function is given is read from its calls in the file and
-from `pytest.mark.parametrize`; what those do not give is guessed.
+The file is read as a syntax tree; nothing of it is executed. The arguments of a function come from its calls in the
+file and from `pytest.mark.parametrize`; missing ones are guessed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _MOST_WAYS = 8
 
 
 def draft(subject: DraftSubject, body: triton.Body, tree: ast.Module) -> list[DraftStatement] | None:
-    """None where the file launches the kernel nowhere, or in no way that a spec can say."""
+    """Draft a spec. Return None if the file launches the kernel nowhere, or in no way that a spec can express."""
     read = _read(subject, body, tree)
     return read.statements if read else None
 
@@ -67,8 +68,8 @@ def launch(
 
 
 class _Read(NamedTuple):
-    """The names in the statements that are guessed, those of them that decide a constant, and the kernel's parameters whose
-    types or whose values alone follow from a guess.
+    """A draft that was read, with its guesses: the names that are guessed, those among them that decide a constant,
+    and the kernel's parameters whose type or value depends on a guess.
     """
 
     line: int
@@ -83,7 +84,7 @@ class _Read(NamedTuple):
 def _read(
     subject: DraftSubject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
 ) -> _Read | None:
-    """The launch with the fewest guesses, the first of those."""
+    """Read the launch with the fewest guesses; the first of several."""
     if any(parameter.refused for parameter in subject.header.parameters):
         return None
     read: list[_Read] = []
@@ -105,8 +106,8 @@ def _read(
 
 @dataclass
 class _TritonHostCode:
-    """`frame` is the code around the launch; `names` says under which name of the spec a value of the code stands, `element`
-    which type guessed tensors have, if the file says it.
+    """The code around a launch. `frame` is that code. `names` has the spec's name for each value of the code.
+    `element` is the type of guessed tensors, if the file says it.
     """
 
     subject: DraftSubject
@@ -183,8 +184,8 @@ class _TritonHostCode:
         )
 
     def unpacked(self, node: ast.expr, left: int) -> list[ast.expr]:
-        """`x.stride(0), x.stride(1)` of `*x.stride()`, where the code says how many dimensions x has, or so many parameters are `left`
-        for it; else the node itself.
+        """Return `x.stride(0), x.stride(1)` for `*x.stride()`, if the code says how many dimensions x has, or that
+        many parameters are `left` for it. Otherwise return the node itself.
         """
         match node:
             case ast.Starred(
@@ -201,8 +202,8 @@ class _TritonHostCode:
         return [ast.parse(text.format(at), mode="eval").body for at in range(rank)] if rank else [node]
 
     def named(self, keyword: ast.keyword, line: int) -> list[tuple[str | None, ast.expr]]:
-        """The arguments by name of `**{"BLOCK": 64}`, of `**dict(BLOCK=64)`, or of a variable that the function gives one of these;
-        without a name where it cannot be told.
+        """Return the named arguments of `**{"BLOCK": 64}`, of `**dict(BLOCK=64)`, or of a variable to which the
+        function assigns one of these. An argument has no name if the name is not known.
         """
         node = keyword.value
         if keyword.arg is None and isinstance(node, ast.Name):
@@ -225,7 +226,9 @@ class _TritonHostCode:
                 return [(keyword.arg, keyword.value)]
 
     def rank(self, name: str, frame: ScopeFrame, line: int, depth: int = 0) -> int:
-        """How many dimensions a tensor has, as `M, K = a.shape` or the call that makes it says; 0 where nothing does."""
+        """Return how many dimensions a tensor has, by `M, K = a.shape` or the call that makes it. Return 0 if neither
+        says.
+        """
         if names := re.search(
             rf"(?<![\w, ])([\w, ]+) = {name}\.(?:shape|size\(\))$", frame.code, re.MULTILINE
         ):
@@ -263,7 +266,7 @@ class _TritonHostCode:
                 return 0
 
     def behind(self, texts: Sequence[str]) -> set[str]:
-        """The names that expressions are made of, and those that these are made of."""
+        """Return the names in expressions, and the names in their values."""
         reached: set[str] = set()
         waiting = [word for text in texts for word in re.findall(r"[^\W\d]\w*", text)]
         while waiting:
@@ -274,7 +277,7 @@ class _TritonHostCode:
         return reached
 
     def behind_type(self, text: str) -> set[str]:
-        """Those that the type of an expression follows from: what it is, and not how large a number it is."""
+        """Return the names on which the type of an expression depends. How large a number is does not matter."""
         reached: set[str] = set()
         waiting = [text]
         while waiting:
@@ -287,7 +290,7 @@ class _TritonHostCode:
         return reached
 
     def argument(self, node: ast.expr, parameter: str) -> str:
-        """Its expression, or its name with a guess under it."""
+        """Return a parameter's expression, or its name with a guess for it."""
         if (known := self.expression(node, self.frame, self.frame.line)) is not None:
             return known
         name = node.id if isinstance(node, ast.Name) else parameter
@@ -313,7 +316,7 @@ class _TritonHostCode:
     # -- tensors -----------------------------------------------------------------------------------
 
     def tensor(self, name: str, frame: ScopeFrame) -> DraftStatement:
-        """A tensor of as many dimensions as the code around speaks of: `M, K = a.shape`, `a.stride(0)`."""
+        """Return a tensor with as many dimensions as the code around suggests: `M, K = a.shape`, `a.stride(0)`."""
         code = frame.code
         unpacked = re.findall(rf"(?<![\w, ])([\w, ]+) = {name}\.shape$|from_tensor\({name}, (?:block_shape=)?\[([^\]]{{1,400}})\]", code, re.MULTILINE)  # fmt: skip
         asked = [int(at) for at in re.findall(rf"\b{name}\.(?:shape\[|stride\(|size\()(-?\d)", code)]
@@ -324,7 +327,7 @@ class _TritonHostCode:
         return guessed(name, f"torch.randn({_SHAPES[min(max(known), 4) - 1]}{of})")
 
     def is_tensor(self, name: str, frame: ScopeFrame) -> bool:
-        """Whether a parameter of the function around is used as a tensor."""
+        """Say whether a parameter of the surrounding function is used as a tensor."""
         pattern = rf"\b{name}\.|(?:_like|from_tensor)\({name}\b"
         return name in frame.parameters and re.search(pattern, frame.code) is not None
 
@@ -333,8 +336,8 @@ class _TritonHostCode:
     def expression(
         self, node: ast.expr | BranchValue, frame: ScopeFrame, line: int, depth: int = 0
     ) -> str | None:
-        """The same expression without what chooses a device, its names assigned before; None where specs cannot
-        compute it: then nothing stays assigned for its sake.
+        """Return the same expression without what chooses a device, and assign its names before. Return None if specs
+        cannot compute it; then no assignment for it stays.
         """
         before = dict(self.assigned), dict(self.names)
         text = (
@@ -383,7 +386,9 @@ class _TritonHostCode:
         return text if tree else None
 
     def resolve(self, name: str, frame: ScopeFrame, line: int, depth: int) -> str:
-        """Assigns a name of the code, after those it is made of; under which name, or nothing where that cannot be."""
+        """Assign a name of the code, after the names in its value. Return the spec's name for it, "" if that is
+        impossible.
+        """
         value = lookup(name, frame, line)
         if depth > _DEEPEST:
             return ""
@@ -414,7 +419,7 @@ class _TritonHostCode:
 
 
 def _typing(node: ast.AST) -> Iterator[ast.expr]:
-    """The parts of an expression that decide its type: names by their own types, any other part by its value."""
+    """Yield the parts of an expression that decide its type: names by their own types, any other part by its value."""
     match node:
         case ast.Name():
             yield node

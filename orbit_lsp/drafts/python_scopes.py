@@ -1,7 +1,8 @@
-"""What a name of a Python file stands for at a line: assignments, branches, the calls of the function around.
+"""Finds what a name of a Python file stands for at a line: assignments, branches, the calls of the surrounding
+function.
 
-Read as a syntax tree; nothing is executed. A name that a branch may or may not have assigned is a choice between two
-values; one that a loop changes has none.
+The file is read as a syntax tree; nothing is executed. A name that a branch may have assigned is a choice between two
+values. A name that a loop changes has none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DEEPEST_CALLS = 4
 @dataclass(eq=False)
 class ScopeFrame:
     """A function, or the file, while something at `line` of it happens. `given` are the parameters that a call gave
-    values; `outer` is the code around the function's definition.
+    values. `outer` is the code around the function's definition.
     """
 
     scope: Function | ast.Module
@@ -36,13 +37,13 @@ class ScopeFrame:
 
     @cached_property
     def code(self) -> str:
-        """In `ast.unparse`'s spelling."""
+        """Return the code in `ast.unparse`'s spelling."""
         return ast.unparse(self.scope)
 
     @property
     def caller(self) -> str:
-        """The function with which the calls begin that lead here, with the parameters of a test that are taken, its first; empty where no
-        call is known.
+        """Return the function with which the calls that lead here begin, with the parameters of a test (its first
+        ones). Return "" if no call is known.
         """
         first: ScopeFrame = self
         while value := next(iter(first.given.values()), None):
@@ -60,7 +61,7 @@ class ScopeFrame:
 
     @cached_property
     def parameters(self) -> dict[str, ast.expr | None]:
-        """Each with its default where it has one."""
+        """Return the parameters, each with its default if it has one."""
         if isinstance(self.scope, ast.Module):
             return {}
         of = self.scope.args
@@ -70,7 +71,9 @@ class ScopeFrame:
         return {**dict.fromkeys(by_place), **last, **dict(zip(by_name, of.kw_defaults, strict=True))}
 
     def annotation(self, name: str) -> str:
-        """Return the annotation of a parameter, as in `a: float`, that no call gave a value; empty where there is none."""
+        """Return the annotation of a parameter that no call gave a value, as in `a: float`. Return "" if there is
+        none.
+        """
         if isinstance(self.scope, ast.Module) or name in self.given:
             return ""
         of = self.scope.args
@@ -81,7 +84,7 @@ class ScopeFrame:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An expression, and from where its own names are looked up."""
+    """An expression, and the frame in which its own names are looked up."""
 
     node: ast.expr | BranchValue
     frame: ScopeFrame
@@ -90,7 +93,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class BranchValue:
-    """`then if condition else otherwise`, made of a branch."""
+    """A value that a branch decides: `then if condition else otherwise`."""
 
     condition: Value
     then: Value
@@ -102,7 +105,7 @@ class _UnknownError(Exception):
 
 
 def lookup(name: str, frame: ScopeFrame, line: int) -> Value | None:
-    """The value of `name` at `line` of the frame; None if the text does not give it."""
+    """Return the value of `name` at `line` of the frame. Return None if the text does not give it."""
     try:
         at: ScopeFrame | None = frame
         while at is not None:
@@ -126,7 +129,7 @@ def lookup(name: str, frame: ScopeFrame, line: int) -> Value | None:
 def _after(
     body: Sequence[ast.stmt], name: str, line: int, value: Value | None, frame: ScopeFrame
 ) -> Value | None:
-    """The value of `name` at `line`, behind statements before which it was `value`. Raises _UnknownError."""
+    """Return the value of `name` at `line`, behind statements before which it was `value`. Raises _UnknownError."""
     for statement in body:
         if statement.lineno >= line:
             break
@@ -187,7 +190,7 @@ def _in_loop(
     *,
     inside: bool,
 ) -> Value | None:
-    """Of a loop over a list that is written out, the first round counts."""
+    """Return the value of `name` with a loop. For a loop over a list in the text, the first round counts."""
     if not inside:
         if _binds(loop, name):
             raise _UnknownError
@@ -219,8 +222,8 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 def frames(
     tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Module] = ()
 ) -> list[ScopeFrame]:
-    """The chains of calls that lead to a call: a frame for each, `most` of them; those that begin in `drivers`, other files that call
-    functions of this one, are the first.
+    """Return the chains of calls that lead to a call, with a frame for each, at most `most`. Those that begin in
+    `drivers` are first: other files that call functions of this one.
     """
     modules = [*drivers, tree]
     functions = {
@@ -264,8 +267,8 @@ def frames(
 def _arguments(
     call: ast.Call, function: Function, owner: str, *, through_module: bool
 ) -> dict[str, ast.expr] | None:
-    """Return what a call gives the parameters; None where it is not one of the function, or unpacks its arguments. `through_module` allows the
-    name of the function's module before it.
+    """Return the arguments of a call by parameter. Return None if it does not call the function, or unpacks its
+    arguments. `through_module` allows the name of the function's module before it.
     """
     names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
     match call.func:
@@ -294,7 +297,7 @@ def _arguments(
 
 
 def _parametrized(function: Function) -> Iterator[tuple[str, ast.expr]]:
-    """The first values of `@pytest.mark.parametrize("n, dtype", [(1024, torch.float16), …])`."""
+    """Yield the first values of `@pytest.mark.parametrize("n, dtype", [(1024, torch.float16), …])`."""
     for decorator in function.decorator_list:
         match decorator:
             case ast.Call(

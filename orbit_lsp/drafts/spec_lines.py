@@ -1,4 +1,4 @@
-"""Statements as the comment lines of a launch spec, laid out as an author would"""
+"""Writes statements as the comment lines of a launch spec, in the layout of an author."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _LINE = 110
 
 
 def above(language: Language, statements: Sequence[DraftStatement], first: str) -> str:
-    """Comment lines in the indentation of the kernel's `first` line: short assignments with the same remark share one."""
+    """Return comment lines in the indentation of the kernel's `first` line. Short assignments with the same remark
+    share a line.
+    """
     mark = "//" if language == "cuda" else "#"
     indentation = re.match(r"[ \t]*", first)
     begin = f"{indentation[0] if indentation else ''}{mark} orbit: "
@@ -39,7 +41,7 @@ def above(language: Language, statements: Sequence[DraftStatement], first: str) 
 
 
 def _folded(begin: str, statement: str, end: str) -> list[str]:
-    """A long launch goes on in further lines, between its arguments: a bracket is open there."""
+    """Break a long launch into more lines, between its arguments: there a bracket is open."""
     opening = statement.find(">>>(") + 3 if ">>>(" in statement else statement.find("](") + 1
     head, parts = statement[: opening + 1], statement[opening + 1 :].split(", ")
     pieces = [*(f"{part}, " for part in parts[:-1]), parts[-1] + end]

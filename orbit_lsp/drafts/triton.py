@@ -1,4 +1,6 @@
-"""A draft for a Triton kernel from its signature; its body shows which parameters are addresses and what divides them."""
+"""Drafts a spec for a Triton kernel from its signature. The body shows which parameters are addresses and what
+divides them.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _MOST_PASSES = 8
 
 
 class Mask(NamedTuple):
-    """`offsets < extent` or `offsets % extent`: the offsets begin at the program's number along an axis of the grid,
-    or at 0, and go as far as a block.
+    """A mask: `offsets < extent` or `offsets % extent`. The offsets begin at the program's number along an axis of
+    the grid, or at 0, and cover a block.
     """
 
     axis: int | None
@@ -66,14 +68,18 @@ class Body:
 
     @property
     def blocks(self) -> set[str]:
-        """Constants that say how much a program handles at once: by name, or a range has that length."""
+        """Return the constants that say how much a program handles at once, by their names or because a range has
+        that length.
+        """
         named = {name for name in self.constants if re.search("block|tile|chunk", name, re.IGNORECASE)}
         divides = {mask.block for mask in self.masks if mask.axis is not None}  # whatever it is called
         ranges = self.ranges & self.constants
         return named | {name for name in ranges if name in divides or not guesses.is_size(name)}
 
     def origins(self, node: ast.AST) -> set[int | str]:
-        """What a value is made of: axes of the grid, lengths of ranges, and `*pointer` for what is loaded from it."""
+        """Return what a value is made of: axes of the grid, lengths of ranges, and `*pointer` for what is loaded from
+        it.
+        """
         origins: set[int | str] = set()
         for each in ast.walk(node):
             axis, name = _axis(each), _range(each)
@@ -103,13 +109,13 @@ class Body:
                 return set()
 
     def accessed(self, kind: str) -> set[str]:
-        """Parameters whose addresses functions of this name get: `load`, `store`, `atomic`."""
+        """Return the parameters whose addresses functions of this kind get: `load`, `store`, `atomic`."""
         return {
             base for name, call in self.calls if name.startswith(kind) for base in self.bases(_first(call))
         }
 
     def places(self) -> set[str]:
-        """Pointers to places in other tensors: what is loaded becomes a part of an address."""
+        """Return the pointers to places in other tensors: what is loaded from them becomes a part of an address."""
         addresses = [_first(call) for name, call in self.calls if name in ("load", "store", "atomic_add")]
         origins = {origin for address in addresses if address for origin in self.origins(address)}
         return {name for name in self.pointers if f"*{name}" in origins}
@@ -130,7 +136,7 @@ class Body:
                 pass
 
     def factor(self, axis: int) -> str:
-        """What a program's number along this axis is multiplied by: a block, or the length of a row."""
+        """Return the factor of a program's number along this axis: a block, or the length of a row."""
         for node in self.nodes:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
                 for number, factor in ((node.left, node.right), (node.right, node.left)):
@@ -140,7 +146,9 @@ class Body:
 
 
 def body_of(subject: DraftSubject, tree: ast.Module) -> Body | None:
-    """Of the definition with these parameters, which `kernel = triton.jit(function)` may have given another name."""
+    """Return the body of the definition with these parameters. `kernel = triton.jit(function)` may have given it
+    another name.
+    """
     constants = {parameter.name for parameter in subject.header.parameters if parameter.kind == "constexpr"}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -157,7 +165,7 @@ def body_of(subject: DraftSubject, tree: ast.Module) -> Body | None:
 
 
 def assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Names that a statement gives values, with the values."""
+    """Yield the names that a statement assigns, with their values."""
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=value):
             parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(names) else None
@@ -200,7 +208,9 @@ def _range(node: ast.AST) -> str:
 
 
 def _by_heuristics(subject: DraftSubject) -> set[str]:
-    """The constants that `@triton.heuristics` makes: the keys of its dictionary, in the decorators of the kernel."""
+    """Return the constants that `@triton.heuristics` makes: the keys of its dictionary, in the decorators of the
+    kernel.
+    """
     text = subject.around.text
     own = re.search(rf"^[ \t]*def\s+{re.escape(subject.name)}\s*\(", text, re.MULTILINE)
     if own is None:
@@ -252,8 +262,8 @@ def sizes_of(subject: DraftSubject, body: Body) -> Sizes:
 
 
 def grid(subject: DraftSubject, body: Body, sizes: Sizes, tuned: set[str]) -> str:
-    """Along the axes that masks divide, a program for every block; along the other axes, one for every row.
-    Empty where it could be either of several sizes.
+    """Return the grid: a program for every block along the axes that masks divide, a program for every row along the
+    others. Return "" if several sizes are possible.
     """
     defaults = dict(re.findall(r"\b(\w+)\s*:\s*[\w.]*constexpr\s*=\s*(\d+)", subject.header.text))
 
@@ -292,7 +302,7 @@ def value_of(parameter: Parameter, body: Body, sizes: Sizes) -> DraftStatement:
 
 
 def tensor(name: str, body: Body, sizes: Sizes) -> str:
-    """What is only written is empty, what atomics add to is zeros."""
+    """Return a tensor: empty if it is only written, zeros if atomics add to it."""
     added = body.accessed("atomic")
     written = body.accessed("store") | added
     inputs = [each for each in body.names if each in body.pointers - written]
@@ -307,7 +317,9 @@ def tensor(name: str, body: Body, sizes: Sizes) -> str:
 
 
 def block(name: str, body: Body) -> str:
-    """A block that takes a row whole is as long as the row; what divides two axes is smaller than what divides one."""
+    """Return the size of a block. If it takes a whole row, it is as long as the row. A block that divides two axes is
+    smaller than one that divides one.
+    """
     masks = [mask for mask in body.masks if mask.block == name]
     if masks and all(mask.axis is None for mask in masks):
         return f"triton.next_power_of_2({masks[0].extent})"
