@@ -1,1 +1,1 @@
-"""What the author already runs that launches a kernel: tests, scripts and programs, found by reading texts alone"""
+"""Finds what the author already runs that launches a kernel: tests, scripts and programs. It only reads texts."""

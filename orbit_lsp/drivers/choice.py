@@ -1,4 +1,4 @@
-"""Which functions and files are drivers, and how good a guess each is"""
+"""Decides which functions and files are drivers, and how good a guess each is."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _PLAIN = frozenset(
 
 
 class Step(NamedTuple):
-    """A symbol on the way, with the step before it. `backward`: only backward passes lead from here to the kernel. `names` are
-    those that the last table on the way gives to what leads to the kernel.
+    """A symbol on the way, with the step before it. `backward`: only backward passes lead from here to the kernel.
+    `names` are the names for what leads to the kernel in the last table on the way.
     """
 
     symbol: Symbol
@@ -90,7 +90,7 @@ class DriverChoice:
         return Route(Driver(kind, place, name, keyword), step.way(), cost, unit.cases)
 
     def _against_test(self, place: str, module: Module, unit: CodeUnit, pytest: Pytest) -> float | None:
-        """What speaks against a unit as a test, None where it is none."""
+        """Return how much speaks against a unit as a test. Return None if it is no test."""
         owner, _, name = unit.name.rpartition("::")
         holder = module.classes.get(owner)
         unittest = holder is not None and self._is_unittest(place, holder)
@@ -126,7 +126,7 @@ class DriverChoice:
         return against
 
     def _heir(self, symbol: Symbol, unit: CodeUnit) -> Symbol | None:
-        """The first test class that inherits a method from a class that pytest does not collect."""
+        """Return the first test class that inherits a method from a class that pytest does not collect."""
         owner, _, name = unit.name.rpartition("::")
         if not owner or not name.startswith("test"):
             return None
@@ -157,14 +157,14 @@ class DriverChoice:
         }
 
     def _generates_arguments(self, place: str) -> bool:
-        """Whether a hook or a plug-in may give tests of a file arguments that are no fixtures of the project."""
+        """Say whether a hook or a plug-in may give tests of a file arguments that are no fixtures of the project."""
         return any(
             "pytest_generate_tests" in module.units or "pytest_plugins" in module.units or module.stars
             for _, module in self._conftests(place)
         )
 
     def _conftests(self, place: str) -> Iterator[tuple[str, Module]]:
-        """The file itself, and each conftest.py that pytest reads for it."""
+        """Yield the file itself, and each conftest.py that pytest reads for it."""
         folder: str = posixpath.dirname(place)
         places = [place]
         while True:
@@ -193,7 +193,9 @@ class DriverChoice:
         return None
 
     def _rank(self, step: Step, unit: CodeUnit, kind: str) -> float:
-        """The way's cost, and what names say: `test_softmax` in test_softmax.py is for the kernel of softmax.py."""
+        """Return the way's cost, corrected by names: `test_softmax` in test_softmax.py is for the kernel of
+        softmax.py.
+        """
         place, way = step.symbol.place, step.way()
         stem, own = posixpath.basename(place)[:-3], posixpath.basename(self._place)[:-3]
         wanted = tokens(self._kernel, own, *(label.rpartition(".")[2] for label in way[1:-1]))
@@ -217,7 +219,9 @@ class DriverChoice:
         return cost
 
     def _goes_back(self, step: Step, place: str, unit: CodeUnit, depth: int = 2) -> bool:
-        """Whether a driver runs backward passes: it says so, or what it calls beside the way does, or a fixture that it takes."""
+        """Say whether a driver runs backward passes, by itself, by what it calls beside the way, or by a fixture that
+        it takes.
+        """
         if unit.backward:
             return True
         if not depth:

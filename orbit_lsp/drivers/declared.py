@@ -1,4 +1,6 @@
-"""What the search asks of a project's build files: their names, and the programs that they declare, each with what it is made of"""
+"""What the search asks of a project's build files: their names, and the programs that they declare with their
+sources.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,12 @@ from typing import Literal, NamedTuple
 
 
 class DeclaredProgram(NamedTuple):
-    """A program that a build file makes. `folder` is CMake's or Meson's project, or the Makefile's folder; `name` is what is asked for there, and
-    `output` the file that make then writes, relative to the folder. `sources` are absolute, those of libraries that it links too.
-    `arguments` are those with which the build file itself runs it. Where `whole` is false, there may be more sources.
+    """A program that a build file makes.
+
+    `folder` is that of CMake's or Meson's project, or of the Makefile. `name` is the target to ask for there, and
+    `output` the file that make then writes, relative to the folder. `sources` are absolute, and include those of
+    libraries that it links. `arguments` are those with which the build file itself runs it. If `whole` is false,
+    there may be more sources.
     """
 
     tool: Literal["cmake", "make", "meson"]
@@ -26,7 +31,7 @@ def _nothing(_source: str, _root: str, _text_of: Callable[[str], str]) -> list[D
 
 
 class BuildFiles(NamedTuple):
-    """What reads build files; by itself it reads none."""
+    """Reads build files. Without functions it reads none."""
 
     names: tuple[str, ...] = ()
     """Those of the files, without folders."""

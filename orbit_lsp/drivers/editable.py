@@ -1,4 +1,6 @@
-"""Packages that are installed for editing, or whose folders have other names: from build files and what installers left behind"""
+"""Finds packages that are installed for editing, or whose folders have other names, from build files and what
+installers left.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ _PLACES = ("lib/python3*/site-packages", "Lib/site-packages")
 
 
 class EditablePackages(NamedTuple):
-    """`packages` are names with the folders that hold them, `folders` those in which Python looks."""
+    """Packages by name with the folders that hold them, and the `folders` in which Python looks."""
 
     packages: dict[str, str]
     folders: tuple[str, ...]
 
 
 def installed(index: WordIndex) -> EditablePackages:
-    """Return what the environments in the project's folder, its `pyproject.toml` and its `setup.py` say, as text."""
+    """Return the packages of the environments in the project's folder, of its `pyproject.toml` and of its `setup.py`,
+    from their texts.
+    """
     packages: dict[str, str] = {}
     folders: dict[str, None] = {}
 
@@ -65,7 +69,7 @@ def _text(path: str) -> str:
 
 
 def _mapping(text: str) -> dict[str, str]:
-    """The dictionary of setuptools' finder: package -> folder, or the file of a single module."""
+    """Return the dictionary of setuptools' finder: package -> folder, or the file of a single module."""
     match = _MAPPING.search(text)
     return {k: v.removesuffix(".py") for k, v in _literal(match[1]).items()} if match else {}
 
@@ -79,7 +83,7 @@ def _literal(text: str) -> dict[str, str]:
 
 
 def _declared(text: str) -> list[tuple[str, str]]:
-    """setuptools' `package-dir`, and the folders in which it looks for packages."""
+    """Return setuptools' `package-dir`, and the folders in which it looks for packages."""
     if not text:
         return []
     import tomllib

@@ -1,4 +1,4 @@
-"""The one question to ask: which tests, scripts and programs launch a kernel of a project
+"""Answers which tests, scripts and programs launch a kernel of a project.
 
 docs/dev/drivers.md describes how they are found.
 """
@@ -27,7 +27,9 @@ class DriverFinder:
     def __init__(
         self, root: str, cache: Callable[[], Path] | None = None, build_files: BuildFiles | None = None
     ) -> None:
-        """`cache` names the SQLite file in which the index is kept, None keeps none. `build_files` reads build files, None reads none."""
+        """Make a finder. `cache` names the SQLite file of the index; None keeps none. `build_files` reads build
+        files; None reads none.
+        """
         self.index = WordIndex(root, cache)
         self._project = Project(self.index, lambda place: self._pytest(posixpath.dirname(place)).is_class)
         self._build_files = build_files or BuildFiles()
@@ -37,12 +39,12 @@ class DriverFinder:
 
     @property
     def complete(self) -> bool:
-        """Whether all files have been read once; before that a driver may be missing."""
+        """Say whether all files have been read once. Before that, a driver may be missing."""
         return self.index.complete
 
     def refresh(self, near: str = "", within: float | None = None) -> bool:
-        """Read what is new or has changed, the folders nearest to the path `near` first, for `within` seconds at most; whether all
-        has been read.
+        """Read what is new or has changed, the folders nearest to the path `near` first, for at most `within`
+        seconds. Return whether all has been read.
         """
         with self._lock:
             done = self.index.read((self.index.place(near) or "") if near else "", within)
@@ -50,7 +52,7 @@ class DriverFinder:
             return done
 
     def edit(self, path: str, text: str | None) -> None:
-        """Let `text` be that of a file until it is None: what an editor shows and has not saved."""
+        """Use `text` as the text of a file, until a call with None. The editor shows it and has not saved it."""
         with self._lock:
             self.index.edit(path, text)
 
@@ -60,7 +62,7 @@ class DriverFinder:
             self.index.changed(path)
 
     def routes_of(self, path: str, kernels: Iterable[str]) -> dict[str, Routes]:
-        """Return the routes of several kernels of a file, by their keys: what one needs of C++ texts is read once for all."""
+        """Return the routes of several kernels of a file, by their keys. C++ texts that they need are read once."""
         with self._lock:
             place = self.index.place(path)
             near = self._near(place) if place and not place.endswith(".py") else None
@@ -73,8 +75,8 @@ class DriverFinder:
     def routes(
         self, path: str, kernel: str, near: tuple[extension.NearTexts, Programs] | None = None
     ) -> Routes:
-        """Return the routes of a kernel from what has been read so far. `kernel` is the key of its `KernelId`: of several
-        with one name all have the same.
+        """Return the routes of a kernel from what has been read so far. `kernel` is the key of its `KernelId`.
+        Kernels with the same name have the same routes.
         """
         kernel = kernel.partition("#")[0]
         with self._lock:

@@ -1,4 +1,6 @@
-"""Which Python files of a project mention a name: hashes of the words of each file, kept in the cache, nearest folders first"""
+"""Finds the Python files of a project that mention a name. It keeps hashes of the words of each file in the cache,
+and reads the nearest folders first.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,10 @@ _FORMAT = 2
 
 
 class WordIndex:
-    """Files are known by their place, the path below `root` with `/`. One thread at a time may use it.
+    """Knows files by their place: the path below `root` with `/`. Only one thread at a time may use it.
 
-    What is kept of a file is its size, its time and 3 bytes for each word: two words in 16 million are taken for one, so
-    whoever asks reads the file.
+    It keeps a file's size, its time and 3 bytes for each word. Two words in 16 million look the same, so a caller
+    reads the file to be certain.
     """
 
     def __init__(self, root: str, cache: Callable[[], Path] | None = None) -> None:
@@ -73,8 +75,8 @@ class WordIndex:
     # -- reading ------------------------------------------------------------------------------------
 
     def read(self, near: str = "", within: float | None = None) -> bool:
-        """Read what is new or has changed, the folders nearest to the place `near` first, for `within` seconds at most; whether
-        all has been read. The next call goes on, or begins anew.
+        """Read what is new or has changed, the folders nearest to the place `near` first, for at most `within`
+        seconds. Return whether all has been read. The next call goes on, or begins anew.
         """
         end = None if within is None else time.monotonic() + within
         if self._walk is None:
@@ -96,7 +98,7 @@ class WordIndex:
         return True
 
     def edit(self, path: str, text: str | None) -> None:
-        """Let `text` be that of a file until it is None: what an editor shows and has not saved."""
+        """Use `text` as the text of a file, until a call with None. The editor shows it and has not saved it."""
         place = self.place(path)
         if place is None or self._edited.get(place) == text:
             return
@@ -111,7 +113,9 @@ class WordIndex:
                 self._add(place, _STAMP.pack(0, 0) + _hashes(text.encode("utf-8", "replace")))
 
     def changed(self, path: str, *, wanted: bool = False) -> None:
-        """Read one file again, which was written, made or removed; one that is `wanted` even if ignore files exclude it."""
+        """Read one file again that was written, made or removed. A file that is `wanted` is read even if ignore files
+        exclude it.
+        """
         place = self.place(path)
         if place is None or place in self._edited or not place.endswith(".py"):
             return
@@ -126,7 +130,9 @@ class WordIndex:
             self._save()
 
     def places(self, near: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-        """The files of the project whose names end so, the folders nearest to the place `near` first. Reads folders."""
+        """Yield the files of the project whose names end in one of the suffixes, the folders nearest to the place
+        `near` first. Reads folders.
+        """
         return (place for place, _ in self._found(near, suffixes))
 
     def place(self, path: str) -> str | None:
@@ -180,7 +186,9 @@ class WordIndex:
             folder = posixpath.dirname(folder)
 
     def _found(self, near: str, suffixes: tuple[str, ...] = (".py",)) -> Iterator[tuple[str, os.stat_result]]:
-        """The files of the folder whose names end so. Links to folders are not followed: they loop."""
+        """Yield the files of the folder whose names end in one of the suffixes. Links to folders are not followed:
+        they may loop.
+        """
         here = posixpath.dirname(near)
         waiting: list[tuple[float, str]] = []
         listed: set[str] = set()
@@ -236,7 +244,7 @@ class WordIndex:
             return {}
 
     def _save(self, gone: set[str] | None = None) -> None:
-        """Without the cache the next process reads all files again, and that is all."""
+        """Save the index. If that fails, the next process reads all files again; nothing else is lost."""
         rows = [(self.root, place, words) for place, words in self._unsaved.items()]
         self._unsaved = {}
         if self._store is None or not (rows or gone):
@@ -261,7 +269,7 @@ class WordIndex:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is Unicode: others are for the system only, and no import can mean them."""
+    """Say whether a name is Unicode. Other names are for the system only, and no import can mean them."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -270,7 +278,7 @@ def is_text(name: str) -> bool:
 
 
 def _hashes(content: bytes) -> bytes:
-    """Of every word but those of comments and long texts, unless the text is CUDA C++."""
+    """Return the hashes of every word. Words in comments and long texts are left out, unless the text is CUDA C++."""
     if b"__global__" not in content:
         content = _PROSE.sub(b"\n", content)
     words = set(content.translate(_WORD).split()) - _EVERYWHERE

@@ -1,4 +1,6 @@
-"""Programs of a project that launch a kernel of a C++ text: their `main` or test includes the kernel's file, or is linked with it"""
+"""Finds programs of a project that launch a kernel of a C++ text: their `main` or test includes the kernel's file, or
+is linked with it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ _EACH_FOLDER = 0.3
 
 
 class _CallWay(NamedTuple):
-    """The functions from the kernel to one that calls it, the last of them in the file `place`."""
+    """The functions from the kernel to one that calls it. The last of them is in the file `place`."""
 
     labels: tuple[str, ...]
     place: str
@@ -71,7 +73,7 @@ class _Start(NamedTuple):
 
 
 class Programs:
-    """The programs near a C++ text; what is read for one kernel is kept for the next ones."""
+    """The programs near a C++ text. What is read for one kernel is kept for the next ones."""
 
     def __init__(self, index: WordIndex, near: NearTexts, place: str, build_files: BuildFiles) -> None:
         self._index, self._near, self._place, self._build_files = index, near, place, build_files
@@ -83,7 +85,7 @@ class Programs:
         self._declares_of: dict[str, tuple[str, ...]] = {}
 
     def routes(self, kernel: str) -> Iterator[Route]:
-        """Yield the routes of a kernel of the text, one for each way in which a program that has it can be started."""
+        """Yield the routes of a kernel of the text: one for each way to start a program that has it."""
         base = kernel.rpartition("::")[2]
         ways = self._ways(base)
         for place in self._mains:
@@ -119,7 +121,7 @@ class Programs:
         return by_name
 
     def _includes(self, place: str) -> tuple[str, ...]:
-        """The texts that one includes: beside it, else wherever one is called so."""
+        """Return the texts that a text includes: beside it, else any with that name."""
         if place not in self._included:
             found: dict[str, None] = {}
             for name in _INCLUDE.findall(self._near.texts.get(place, "")):
@@ -148,7 +150,7 @@ class Programs:
 
     @cached_property
     def _mains(self) -> list[str]:
-        """The sources that may begin a program, the nearest first."""
+        """Return the sources that may begin a program, the nearest first."""
         return [
             place
             for place, text in self._near.texts.items()
@@ -156,7 +158,7 @@ class Programs:
         ]
 
     def _builds(self, place: str) -> list[tuple[Driver, float, tuple[str, ...]]]:
-        """How the project builds a source into a program that has the kernel's file too."""
+        """Return how the project builds a source into a program that also has the kernel's file."""
         if place not in self._built:
             self._built[place] = self._build_files.programs(
                 self._index.path(place), self._index.root, self._text_of
@@ -177,7 +179,9 @@ class Programs:
         return found
 
     def _by_nvcc(self, place: str) -> list[tuple[Driver, float, tuple[str, ...]]]:
-        """Return how nvcc makes a program of a file with a `main` and of the sources that it needs; none where they lack the kernel."""
+        """Return how nvcc makes a program from a file with a `main` and the sources that it needs. Return none if
+        they lack the kernel.
+        """
         if not self._has_main(place):
             return []
         units = self._units(place)
@@ -191,7 +195,7 @@ class Programs:
         return [(Driver("program", place, tool="nvcc", folder=folder), cost, units)]
 
     def _units(self, place: str) -> tuple[str, ...]:
-        """Return a source and those that define what it declares, or what they declare in turn; of several that define it one."""
+        """Return a source and those that define what it declares, and so on. If several define it, one is taken."""
         units = [place]
         for unit in units:
             closure = self._closure(unit)
@@ -239,7 +243,7 @@ class Programs:
         return self._index.text(place) if place else ""
 
     def _starts(self, place: str) -> Iterator[_Start]:
-        """`main` of a source, and each test of a framework's."""
+        """Yield the `main` of a source, and each test of a framework."""
         text = self._near.texts[place]
         file = posixpath.basename(place)
         benched = set(_BENCHED.findall(text))
@@ -268,7 +272,7 @@ class Programs:
     # -- ways ---------------------------------------------------------------------------------------
 
     def _ways(self, kernel: str) -> dict[str, _CallWay]:
-        """The names of functions and macros that lead to a kernel, each with the cheapest way."""
+        """Return the names of functions and macros that lead to a kernel, each with the cheapest way."""
         ways = {kernel: _CallWay((kernel,), self._place, 0.0)}
         fresh = {kernel}
         for _ in range(_ROUNDS):
@@ -297,7 +301,9 @@ class Programs:
         yield from self._near.macros(place)
 
     def _sees(self, place: str, other: str, name: str) -> bool:
-        """Whether a name in one text can be what another one defines: it includes that, or a text that declares the name."""
+        """Say whether a name in one text can be what another one defines: the text includes that one, or a text that
+        declares the name.
+        """
         key = (place, other, name)
         if key not in self._seen:
             closure = self._closure(place)
@@ -307,7 +313,7 @@ class Programs:
         return self._seen[key]
 
     def _declares(self, place: str, name: str) -> bool:
-        """Whether a text declares a function itself: `void scale(float *, int);`."""
+        """Say whether a text declares a function itself: `void scale(float *, int);`."""
         text = self._near.texts[place]
         for match in islice(re.finditer(rf"\b{re.escape(name)}\b", text), _MOST_USES):
             head = _BEHIND.split(text[max(0, match.start() - _LONGEST_HEAD) : match.start()])[-1]
@@ -319,7 +325,7 @@ class Programs:
         return False
 
     def _leads(self, start: _Start, place: str, ways: dict[str, _CallWay]) -> _CallWay | None:
-        """The cheapest way from the kernel to where a program begins."""
+        """Return the cheapest way from the kernel to where a program begins."""
         called = [
             ways[each] for each in start.words & ways.keys() if self._sees(place, ways[each].place, each)
         ]
@@ -329,7 +335,7 @@ class Programs:
         return way._replace(cost=way.cost + (_SAME_FILE if place == way.place else _OTHER_FILE))
 
     def _rank(self, kernel: str, place: str, driver: Driver, way: _CallWay) -> float:
-        """The way's cost, and what names say: bench_softmax.cu is for the kernel of softmax.cu."""
+        """Return the way's cost, corrected by names: bench_softmax.cu is for the kernel of softmax.cu."""
         own = posixpath.splitext(posixpath.basename(self._place))[0]
         stem = posixpath.splitext(posixpath.basename(place))[0]
         wanted = tokens(kernel, own, *way.labels[1:])
@@ -338,5 +344,5 @@ class Programs:
 
 
 def _arguments(function: CudaFunction) -> list[str]:
-    """What stands between the brackets of a test's head."""
+    """Return what stands between the brackets of a test's head."""
     return ["".join(part) for part in function.parameter_list()]

@@ -1,4 +1,4 @@
-"""What the names in a project's Python files mean: through imports, packages, re-exports and aliases"""
+"""Resolves the names in a project's Python files through imports, packages, re-exports and aliases."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _DEPTH = 50
 
 
 class Symbol(NamedTuple):
-    """A definition of a file; without a name the module itself. A place that ends with `/` is a package that makes its names
-    when it runs: the symbol is somewhere in it.
+    """A definition in a file; without a name it is the module itself. A place that ends with `/` is a package that
+    makes its names at run time: the symbol is somewhere in it.
     """
 
     place: str
@@ -31,7 +31,7 @@ class Symbol(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A unit that refers to a symbol, in those of its methods. `calls` are names that it gives to the symbol."""
+    """A unit that refers to a symbol, with the methods that do. `calls` are names that the unit gives to the symbol."""
 
     place: str
     unit: CodeUnit
@@ -41,10 +41,12 @@ class Use(NamedTuple):
 
 
 class Project:
-    """Modules are read when they are asked for. What names mean is remembered until a file of the index changes."""
+    """The modules of a project. They are read on demand. What names mean is remembered until a file of the index
+    changes.
+    """
 
     def __init__(self, index: WordIndex, tests: Callable[[str], Callable[[str], bool]]) -> None:
-        """`tests` gives for a file what tells, of a class's name, that it holds tests."""
+        """Make a project. `tests` returns, for a file, a function that says whether a class of a name holds tests."""
         self.index = index
         self._tests = tests
         self.roots: tuple[str, ...] = ("", "src")
@@ -101,8 +103,8 @@ class Project:
     def imported(self, importer: str, level: int, dotted: tuple[str, ...]) -> list[str]:
         """Return the files that an import may mean, and the folders of namespace packages, the likeliest first.
 
-        Where Python looks depends on how it is started and what is installed; so every folder of the project that has the
-        name is tried, the nearest to the importer first.
+        Where Python looks depends on how it is started and what is installed. So every folder of the project that has
+        the name is tried, the nearest to the importer first.
         """
         here = posixpath.dirname(importer)
         key = (here, level, dotted)
@@ -194,7 +196,9 @@ class Project:
         return None
 
     def meaning(self, place: str, bind: Import) -> Symbol | None:
-        """Return what an import of a file binds. Of several folders with the module's name, one that has the symbol is meant."""
+        """Return what an import of a file binds. If several folders have the module's name, one that has the symbol
+        is meant.
+        """
         guess: Symbol | None = None
         for target in self.imported(place, bind.level, bind.module):
             if not bind.names:
@@ -206,7 +210,9 @@ class Project:
         return guess
 
     def resolve(self, place: str, unit: CodeUnit, chain: Chain) -> Symbol | None:
-        """Return the symbol that a name in a unit means; an attribute of a class or function is that class or function."""
+        """Return the symbol that a name in a unit means. An attribute of a class or function means that class or
+        function.
+        """
         bind = unit.binds.get(chain[0])
         at = self.meaning(place, bind) if bind else self.symbol(place, chain[0])
         for attribute in chain[1:]:
@@ -287,7 +293,7 @@ class Project:
         return Use(place, unit, frozenset(methods), calls, sure)
 
     def _texts(self, place: str, unit: CodeUnit) -> set[str]:
-        """Strings that `getattr` may get: the unit's own, and those of the module's lists that it names."""
+        """Return the strings that `getattr` may get: the unit's own, and those of the module's lists that it names."""
         module = self.module(place)
         lists = [
             u
@@ -303,7 +309,9 @@ class Project:
         return at.place == target.place or (at.place.endswith("/") and target.place.startswith(at.place))
 
     def _candidates(self, word: str, target: Symbol) -> list[str]:
-        """Files that may mean the target by a word. Where many have it, those that also name a part of the target's path."""
+        """Return files that may mean the target by a word. If many have the word, return only those that also name a
+        part of the target's path.
+        """
         places = self.index.mention(word)
         if target.place not in places:
             places.append(target.place)
@@ -321,7 +329,7 @@ class Project:
 
 
 def _common(one: str, other: str) -> int:
-    """How many folders two places share."""
+    """Return how many leading folders two places share."""
     count = 0
     for a, b in zip(one.split("/"), other.split("/"), strict=False):
         if a != b or not a:

@@ -1,4 +1,4 @@
-"""What pytest collects, from its configuration files as text: which files, classes and functions hold tests"""
+"""What pytest collects, from the text of its configuration files: which files, classes and functions hold tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
 @dataclass(frozen=True, slots=True)
 class Pytest:
-    """The options of pytest that say what a test is, with its own defaults."""
+    """The options of pytest that decide what a test is. The defaults are pytest's."""
 
     folder: str = ""
     files: tuple[str, ...] = ("test_*.py", "*_test.py")
@@ -40,7 +40,7 @@ class Pytest:
         return any(_matches(name, each) for each in self.functions)
 
     def in_testpaths(self, place: str) -> bool:
-        """Whether pytest without arguments would look there."""
+        """Say whether pytest without arguments would look there."""
         below = place[len(self.folder) + 1 if self.folder else 0 :]
         return not self.testpaths or any(
             below == each or below.startswith(f"{each.rstrip('/')}/") or fnmatchcase(below, f"{each}/*")
@@ -49,12 +49,12 @@ class Pytest:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """pytest's rule: a prefix, or a pattern where it has such characters."""
+    """Match as pytest does: by a prefix, or by a pattern if it has a pattern's characters."""
     return fnmatchcase(name, pattern) if re.search(r"[*?\[]", pattern) else name.startswith(pattern)
 
 
 def configuration(index: WordIndex, folder: str) -> Pytest:
-    """Return the configuration for the tests of a folder: the first file in it and above that pytest would take."""
+    """Return the configuration for the tests of a folder: the first file in it or above it that pytest would take."""
     while True:
         for name in _FILES:
             place = posixpath.join(folder, name)
@@ -66,7 +66,7 @@ def configuration(index: WordIndex, folder: str) -> Pytest:
 
 
 def _options(index: WordIndex, place: str, name: str) -> dict[str, Any] | None:
-    """The options in one file, None where it configures no pytest."""
+    """Return the options in one file. Return None if it does not configure pytest."""
     try:
         text = regular_files.read(index.path(place), DRIVER_FILE).decode("utf-8-sig", "replace")
     except (OSError, ValueError):

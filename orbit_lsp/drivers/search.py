@@ -1,4 +1,4 @@
-"""The search from a kernel back to what its author runs, along imports and names, the cheapest way first"""
+"""Searches from a kernel back to what its author runs, along imports and names, the cheapest way first."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Search:
         kernel: str,
         near: tuple[extension.NearTexts, Programs] | None = None,
     ) -> None:
-        """`near` are the C++ texts around the kernel's and the programs among them, for a kernel of a C++ text."""
+        """Make a search. For a kernel of a C++ text, `near` has the C++ texts around it and their programs."""
         self._near = near
         self._project, self._pytest = project, pytest
         self._place, self._kernel = place, kernel
@@ -113,7 +113,9 @@ class Search:
                 self._take(step, use, _BY_BINDING, f"[{name}] ")
 
     def _calls(self, name: str, modules: frozenset[str]) -> Iterator[Use]:
-        """Units that call a name of an extension: an attribute of a module that is loaded or built, of `torch.ops`, or imported."""
+        """Yield units that call a name of an extension: an attribute of a module that is loaded or built, of
+        `torch.ops`, or imported.
+        """
         places = self._project.index.mention(name)
         for place in places if len(places) <= _MOST_FILES else ():
             module = self._project.module(place)
@@ -142,7 +144,9 @@ class Search:
                     yield Use(place, unit, frozenset(("",)), (), sure=False)
 
     def _is_built(self, place: str, unit: CodeUnit, chain: Chain, modules: frozenset[str]) -> bool:
-        """Whether a name may be of a compiled module: an import of the project that no text explains, or what a call made."""
+        """Say whether a name may belong to a compiled module: an import of the project that no text explains, or what
+        a call made.
+        """
         if "ops" in chain[:-1]:
             return True
         module = self._project.module(place)
@@ -159,7 +163,9 @@ class Search:
         return module.units.get(symbol.name) if module else None
 
     def _starts(self) -> Iterator[str]:
-        """The units of the kernel's file that hold it: a function of its name, what it is defined in, a text that is its source."""
+        """Yield the units of the kernel's file that hold it: a function of its name, what it is defined in, a text
+        that is its source.
+        """
         module = self._project.module(self._place)
         if module is None:
             return
@@ -268,14 +274,15 @@ class Search:
         )
 
     def _names(self, symbol: Symbol, unit: CodeUnit) -> Iterator[str]:
-        """Names under which a unit is registered: by its decorators, and by calls and tables that it stands in."""
+        """Yield names under which a unit is registered: by its decorators, and by calls and tables that contain it."""
         names = [*unit.registered, *(name for use in self._project.uses(symbol) for name in use.calls)]
         for name in dict.fromkeys(names):
             yield from _called(name)
 
     def _attributes(self, name: str, *, ops: bool, registered: bool = True) -> Iterator[Use]:
-        """Units that read an attribute of this name: of `torch.ops`; or of anything that no import explains, or that have the
-        name of a registry as a text, where they are tests and scripts.
+        """Yield units that read an attribute of this name. With `ops`, that is an attribute of `torch.ops`. Otherwise
+        it is one that no import explains, or the unit has the name of a registry as a text; then only tests and
+        scripts count.
         """
         places = self._project.index.mention(name)
         if not ops:
@@ -298,7 +305,9 @@ class Search:
                     yield Use(place, unit, frozenset(("",)), (), sure=False)
 
     def _drives(self, place: str) -> bool:
-        """Whether a file is a test, or a program beside the package, that imports something of the kernel's package."""
+        """Say whether a file is a test, or a program beside the package, that imports something of the kernel's
+        package.
+        """
         if not self._pytest(posixpath.dirname(place)).is_file(place) and not any(
             part.startswith(("bench", "example", "script")) for part in place.split("/")
         ):
@@ -312,7 +321,7 @@ class Search:
         )
 
     def _takers(self, fixture: Symbol) -> Iterator[Use]:
-        """Tests and fixtures that take a fixture as a parameter."""
+        """Yield tests and fixtures that take a fixture as a parameter."""
         folder = posixpath.dirname(fixture.place)
         everywhere = posixpath.basename(fixture.place) == "conftest.py"
         for place in self._project.index.mention(fixture.name):
@@ -326,7 +335,7 @@ class Search:
                     yield Use(place, unit, frozenset(("",)))
 
     def _unsaid(self, step: Step, use: Use) -> float:
-        """What it costs that a unit uses a class, but says none of the class's methods that lead to the kernel."""
+        """Return the extra cost if a unit uses a class but names none of the class's methods that lead to the kernel."""
         unit = self._unit(step.symbol)
         if unit is None or unit.kind != "class":
             return 0.0
@@ -361,7 +370,7 @@ class Search:
 
 
 def _called(registered: str) -> dict[str, None]:
-    """How people call an operator of a registry: `ns::op(Tensor x)`, `native_op`, `op.Tensor`."""
+    """Return how people call an operator of a registry: `ns::op(Tensor x)`, `native_op`, `op.Tensor`."""
     last = registered.rsplit("::", maxsplit=1)[-1].split(".", maxsplit=1)[0].strip("_")
     return dict.fromkeys((last, _INTERNAL.sub("", last)))
 
