@@ -1,1 +1,1 @@
-"""A job from start to end: the scheduler, and results stored under their kernels."""
+"""Follows a job from start to end: the scheduler, and results stored under their kernels."""

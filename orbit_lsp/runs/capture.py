@@ -1,6 +1,7 @@
-"""*Capture*: a driver runs once more, one launch of a kernel is taken, and the launch spec that replays it is written above the kernel.
+"""*Capture*: a driver runs once more, and one launch of a kernel is taken. The launch spec that replays it is written
+above the kernel.
 
-Nothing is written before the spec has been run by itself, in a process of its own, and has given what the kernel wrote.
+Nothing is written before the spec has run by itself, in its own process, with the same output as the kernel.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ NOTE: Final = "captured: "
 
 @dataclass(frozen=True, slots=True)
 class WrittenSpec:
-    """What a capture writes: `text` in place of the lines `old` of the `frozen` file, in front of line `at`, both from 0, and `content` into
-    the file `stored` beside it. `replayed` is how its run came out.
+    """What a capture writes. `text` replaces the lines `old` of the `frozen` file, in front of line `at`, both from
+    0. `content` goes into the file `stored` beside it. `replayed` is how its run ended.
     """
 
     target: KernelId
@@ -51,7 +52,7 @@ class WrittenSpec:
 
 
 def refusal(session: Session, target: KernelId, kernel: Kernel) -> str:
-    """Why no launch of a kernel can be captured, in a sentence; empty where one can."""
+    """Return why no launch of a kernel can be captured, in a sentence. Return "" if one can."""
     if kernel.dsl not in ("cuda", "triton"):
         what = "CUDA in a Python file" if kernel.dsl == "embedded" else kernel.dsl
         return f"{target.key} is a kernel of {what}: launches of Triton and of CUDA files are captured; `orbit-lsp draft` proposes a launch spec"
@@ -66,14 +67,14 @@ def refusal(session: Session, target: KernelId, kernel: Kernel) -> str:
 
 
 def is_captured(session: Session, uri: str, kernel: Kernel) -> bool:
-    """Whether a capture wrote the launch spec above a kernel, which another capture replaces."""
+    """Say whether a capture wrote the launch spec above a kernel. Another capture replaces it."""
     checked = spec_cache.spec_of(session, uri, kernel)
     return checked is not None and any(expect.captured for expect in checked.spec.expects)
 
 
 def own_program(session: Session, target: KernelId) -> Driver | None:
-    """The program whose `main` is in a CUDA file, as a driver of its kernels: as the project builds it, where that was found, else compiled
-    alone; None where there is none.
+    """Return the program whose `main` is in a CUDA file as a driver of its kernels: as the project builds it if that
+    was found, else compiled alone. Return None if there is none.
     """
     file, path = session.files.get(target.uri), path_of(target.uri)
     place = below(path, session.setup.directory(path))
@@ -85,27 +86,29 @@ def own_program(session: Session, target: KernelId) -> Driver | None:
 
 
 def _launching(finished: c.Finished, launches: tuple[c.Launches, ...]) -> tuple[str, ...]:
-    """The parameter sets of a test's run in which the kernel was launched: other ones may launch it otherwise."""
+    """Return the parameter sets of a test's run in which the kernel was launched. Others may launch it differently."""
     symbols = {each.symbol for each in launches}
     return tuple(each.id for each in finished.sets if symbols & each.launches.keys())
 
 
 def _without_gpu(finished: c.Finished) -> c.Failure | None:
-    """Why a run that ended well launched nothing, where its machine has no GPU."""
+    """Return why a run that ended well launched nothing, if its machine has no GPU."""
     if finished.device:
         return None
     return c.Failure("infrastructure", c.NO_GPU, "capture a launch on a machine that has one")
 
 
 def not_launched(target: KernelId, driver: Driver) -> str:
-    """What to say of a driver that does not launch the kernel."""
+    """Return what to say about a driver that does not launch the kernel."""
     return (
         f"{target.key} was not launched by {driver.id}, so there is nothing to capture: name another driver"
     )
 
 
 def wanted(launches: tuple[c.Launches, ...]) -> Capture:
-    """The configuration that took most time, of those that a run of the driver has shown, of which there is one."""
+    """Return the configuration that took most time among those that a run of the driver has shown. There is at least
+    one.
+    """
     main = max(launches, key=lambda each: each.count * each.timing.median)
     return Capture(None, main.grid, main.constants, main.block, main.symbol)
 
@@ -122,8 +125,9 @@ class LaunchCapture:
     async def launches(
         self, target: KernelId, driver: Driver, sets: tuple[str, ...]
     ) -> tuple[tuple[c.Launches, ...], tuple[str, ...]]:
-        """What a driver launches of a kernel, and the parameter sets that do: of its last run if that is of this text, else of a run as a
-        click makes one. Nothing where it launches none; raises RunFailedError where it ended badly before.
+        """Return a kernel's launches by a driver, and the parameter sets that launch it. They are those of the
+        driver's last run if it ran this text, else of a new run like a click's. Return nothing if it launches none.
+        Raises RunFailedError if the run ended badly before.
         """
         session = self.session
         known = session.results.runs.get(target)
@@ -148,8 +152,8 @@ class LaunchCapture:
         taking: Capture,
         written: Callable[[WrittenSpec], None],
     ) -> Run | None:
-        """Capture a launch, and return at once; `written` is called with the launch spec once it has replayed. None where the file is not
-        open any more.
+        """Capture a launch, and return at once. `written` is called with the launch spec once it has replayed. Return
+        None if the file is not open any more.
         """
         session = self.session
         if (frozen := session.freeze(target.uri)) is None or (kernel := session.find(target)) is None:
@@ -171,7 +175,7 @@ class LaunchCapture:
 
 
 class _Capture:
-    """The driver's run of which a launch is taken, and the run of the launch spec that is made of it."""
+    """Runs a driver to take a launch, then the launch spec that is made from it."""
 
     def __init__(
         self,
@@ -245,7 +249,7 @@ class _Capture:
         return WrittenSpec(self._target, frozen, at, old, added, captured.file, content, captured, finished)
 
     async def _outcome(self, job: Job, doing: str) -> c.Finished:
-        """One job to its end. Raises RunFailedError where its runner tells none."""
+        """Run one job to its end. Raises RunFailedError if its runner reports no end."""
         finished: c.Finished | None = None
         runner = await self._tools.runner(job)
         async with aclosing(runner.run(job)) as events:
@@ -275,8 +279,9 @@ class _Capture:
 def with_spec(
     frozen: Frozen, kernel: Kernel, captured: c.Captured, driver: str
 ) -> tuple[tuple[list[str], list[str], list[str]], KernelDefinition, int, tuple[int, ...]]:
-    """The lines of a text above, of and below a captured launch spec, where the kernel is then, and what it is in place of: the line in
-    front of which it stands, and the lines of an earlier capture, of the text as it is now.
+    """Return a text with a captured launch spec: the lines above it, its own, and those below. Return also where the
+    kernel is then, the line in front of which the spec stands, and the lines of an earlier capture that it replaces,
+    both in the present text.
     """
     from orbit_remote.spec.comment_scanner import lines_of
 
@@ -297,7 +302,7 @@ def with_spec(
 
 
 def old_lines(lines: list[str], kernel: Kernel) -> tuple[int, ...]:
-    """The lines of the launch spec above a kernel, and of a capture's remark on it."""
+    """Return the lines of the launch spec above a kernel, and of a capture's remark on it."""
     from orbit_remote.spec import directives
 
     of = spec_blocks.target(kernel)
@@ -310,7 +315,7 @@ def old_lines(lines: list[str], kernel: Kernel) -> tuple[int, ...]:
 
 
 def written_lines(first: str, kernel: Kernel, captured: c.Captured, driver: str) -> list[str]:
-    """A remark that says what was captured, and the launch spec."""
+    """Return a remark that says what was captured, and the launch spec."""
     from orbit_lsp.drafts import spec_lines
     from orbit_lsp.drafts.guesses import DraftStatement
 
@@ -334,7 +339,9 @@ def written_lines(first: str, kernel: Kernel, captured: c.Captured, driver: str)
 
 
 def store(written: WrittenSpec) -> Path:
-    """Write the tensors of a captured launch spec beside its file; those of other kernels stay. Raises OSError and ValueError."""
+    """Write the tensors of a captured launch spec beside its file. The tensors of other kernels stay. Raises OSError
+    and ValueError.
+    """
     from orbit_remote.spec import stored_tensors
 
     path = Path(path_of(written.target.uri)).with_name(written.stored)
@@ -346,8 +353,8 @@ def store(written: WrittenSpec) -> Path:
 
 
 def edit_now(session: Session, written: WrittenSpec) -> tuple[tuple[int, int], str] | None:
-    """What to write in place of which lines, from one to before another, of a file that may have been edited elsewhere since; None where
-    the kernel, or what stands above it, was.
+    """Return the edit to make in a file that may have been edited since: ((first line, line behind the last), new
+    text). Return None if the kernel, or what stands above it, was edited.
     """
     file, kernel = session.files.get(written.target.uri), session.find(written.target)
     if file is None or kernel is None:
@@ -370,7 +377,7 @@ def edit_now(session: Session, written: WrittenSpec) -> tuple[tuple[int, int], s
 
 
 def with_lines(text: str, written: WrittenSpec) -> str:
-    """A file's text with the launch spec in it; its other lines keep their ends."""
+    """Return a file's text with the launch spec in it. Its other lines keep their ends."""
     lines = split_lines(text)
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     above = [line for number, line in enumerate(lines[: written.at]) if number not in written.old]

@@ -1,4 +1,4 @@
-"""What the compiler made of a kernel that is compiled and not run, as a finished job brings it."""
+"""What the compiler made of a kernel that is compiled and not run, from a finished job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbit_remote.common.requests import Job, Level
 
 @dataclass(frozen=True, slots=True)
 class DisassembledInstance:
-    """What the compiler made of one instance of a kernel; `instructions` are those of SASS."""
+    """What the compiler made of one instance of a kernel. `instructions` are those of SASS."""
 
     dump: c.Dump
     text: str
@@ -26,7 +26,7 @@ class DisassembledInstance:
 
 
 class ListedSources:
-    """The lines of the files that listings speak of, read once."""
+    """The lines of the files that listings name, read once."""
 
     def __init__(self) -> None:
         self._read: dict[str, Sequence[str]] = {}
@@ -41,7 +41,7 @@ class ListedSources:
 
 
 def refusal(session: Session, kernel: KernelId, level: Level) -> str:
-    """Why there can be none of a kernel; empty where there can."""
+    """Return why a kernel can have no disassembly. Return "" if it can."""
     file, known, frozen = session.files[kernel.uri], session.find(kernel), session.freeze(kernel.uri)
     in_string = frozen is not None and job_builder.inline_of(frozen) is not None
     if known and known.dsl not in SPECIFIED and not in_string:
@@ -52,7 +52,7 @@ def refusal(session: Session, kernel: KernelId, level: Level) -> str:
 
 
 def made(finished: c.Finished, corrected: Callable[[str], str] = str) -> list[DisassembledInstance]:
-    """`corrected` is applied to each text before it is read."""
+    """Return the instances of a finished job. `corrected` is applied to each text before it is read."""
     instances: list[DisassembledInstance] = []
     for dump in finished.dumps:
         text = corrected(report_store.unpack(dump.text).decode("utf-8", "replace"))
@@ -61,7 +61,7 @@ def made(finished: c.Finished, corrected: Callable[[str], str] = str) -> list[Di
 
 
 def none(finished: c.Finished, kernel: KernelId, level: str) -> c.Finished:
-    """The end of a compilation that succeeded and made nothing of the kernel."""
+    """Return the end of a compilation that succeeded and made nothing of the kernel."""
     why = (
         "; ".join(finished.remarks)
         or "the compiler generated no code for it: a template needs a launch spec or an instantiation"

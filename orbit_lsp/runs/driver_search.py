@@ -1,4 +1,6 @@
-"""What launches a kernel, looked for in its project: by a finder for each project, and by the name that somebody gives."""
+"""Looks in a kernel's project for what launches it: with a finder for each project, or by the name that somebody
+gives.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ AUTO = "auto"
 
 
 class UnknownDriverError(ValueError):
-    """Nothing launches the kernel, or the named driver is not known to. The text is the sentence to say."""
+    """Nothing launches the kernel, or nothing is known of the named driver. The text is the sentence to show."""
 
 
 def folder_of(session: Session, uri: str) -> str | None:
-    """Return the folder in which the drivers of an open file's kernels are looked for, and in which they run; None where the file has
-    no kernel that one could launch, or where the folder is somebody's home.
+    """Return the folder in which the drivers of an open file's kernels are looked for, and in which they run. Return
+    None if the file has no kernel that could be launched, or the folder is somebody's home.
     """
     file, root = session.files.get(uri), session.setup.directory(path_of(uri))
     if file is None or not file.builds or is_private(root) or not os.path.normpath(root).strip(os.sep):
@@ -43,7 +45,9 @@ def folder_of(session: Session, uri: str) -> str | None:
 async def look(
     session: Session, uri: str, cache: Callable[[], Path], learn: Callable[[KernelId], Awaitable[None]]
 ) -> None:
-    """Find the drivers of all kernels of an open file, once and to the end. `learn` recalls what earlier runs showed of a kernel."""
+    """Find the drivers of all kernels of an open file, once and completely. `learn` recalls what earlier runs showed
+    of a kernel.
+    """
     if (root := folder_of(session, uri)) is None:
         return
     targets = [target for target, kernel, _ in session.kernels(uri) if kernel.launchable]
@@ -67,9 +71,9 @@ async def asked_for(
     cache: Callable[[], Path],
     learn: Callable[[KernelId], Awaitable[None]],
 ) -> tuple[Driver, tuple[str, ...]]:
-    """Return the driver of a kernel that is `wanted` - its id, its file, its name, or `AUTO` -, and the parameter sets that are named
-    with it, as in `test_softmax.py::test_softmax[4096]`. The project's files are read; `learn` recalls what earlier runs showed. Raises
-    UnknownDriverError.
+    """Return the driver of a kernel that is `wanted` (its id, its file, its name, or `AUTO`), and the parameter sets
+    named with it, as in `test_softmax.py::test_softmax[4096]`. It reads the project's files. `learn` recalls what
+    earlier runs showed. Raises UnknownDriverError.
     """
     path = path_of(target.uri)
     routes = await daemon_thread.call(
@@ -94,8 +98,8 @@ async def asked_for(
 
 
 def _by_its_author(root: str, named: str) -> Driver | None:
-    """The test `tests/test_softmax.py::test_softmax`, or the script `bench.py`, of a project: no text may lead from it to the kernel, as
-    where it imports by a name that it makes. Reads the disk.
+    """Return the test `tests/test_softmax.py::test_softmax`, or the script `bench.py`, of a project by its name. No
+    text may lead from it to the kernel, as when it computes the name of an import. Reads the disk.
     """
     file, _, test = named.partition("::")
     path = Path(root, file)

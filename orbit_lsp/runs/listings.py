@@ -1,4 +1,6 @@
-"""What the compiler made of the kernels of a file, written for an editor to show, with what changed since the last time."""
+"""What the compiler made of the kernels of a file, written for an editor to show, with what changed since the last
+time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _READ_ONLY = 0o444
 
 
 def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, Level]]:
-    """Write those that are looked at; returns which. Raises OSError."""
+    """Write the listings that somebody looks at, and return which they are. Raises OSError."""
     finished = run.finished
     assert finished
     find = result_filing.kernel_of(session, run.frozen)
@@ -52,7 +54,9 @@ def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, Level]
 
 
 def _name(target: KernelId, level: Level) -> str:
-    """One for each kernel of each file, and the same one at each save: an editor reads it again."""
+    """Return a file name that is unique to the kernel and its file, and the same at each save: an editor reads the
+    file again.
+    """
     stem = (
         re.sub(r"[^\w.-]+", "-", f"{Path(path_of(target.uri)).stem}-{target.key}")[:80].strip("-.")
         or "kernel"
@@ -61,7 +65,9 @@ def _name(target: KernelId, level: Level) -> str:
 
 
 def shown_name(uri: str) -> str:
-    """Of the file that a listing is of: in half of a window, a whole path would leave no room for the source."""
+    """Return the name of the file that a listing belongs to. In half of a window, a whole path would leave no room
+    for the source.
+    """
     return Path(path_of(uri)).name
 
 
@@ -97,7 +103,9 @@ def _text(
 def _measured(
     session: Session, run: Run, target: KernelId, lines: Sequence[str]
 ) -> dict[tuple[str, int], str]:
-    """`◂ 74% · long scoreboard` of the lines that a profile has sampled, by file and line of the text that was compiled."""
+    """Return notes such as `◂ 74% · long scoreboard` for the lines that a profile has sampled, by file and line of
+    the text that was compiled.
+    """
     profiled, path = session.results.profiles.get(target), path_of(target.uri)
     profile = profiled.main if profiled else None
     if profiled is None or profile is None:

@@ -1,4 +1,4 @@
-"""Store the outcome of a memory check under its kernel; its problems are filed like all others."""
+"""Stores the outcome of a memory check under its kernel. Its problems are filed like all others."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def finished(
     build: c.Built | None,
     event: c.Finished,
 ) -> set[str]:
-    """Returns the uris whose views changed. A check that did not finish changes nothing: the previous one
-    stays.
+    """Store a finished check, and return the uris whose views changed. A check that did not finish changes nothing:
+    the previous one stays.
     """
     faulty = any(problem.severity == "error" for problem in event.problems)
     if event.outcome != "ok" and not (event.outcome == "runtime error" and faulty):

@@ -1,6 +1,7 @@
-"""*Run on all*: one file on several GPUs side by side, rented from Modal or of hosts reached by ssh, and a table of the results.
+"""*Run on all*: runs one file on several GPUs at the same time, rented from Modal or of hosts reached by ssh, and
+makes a table of the results.
 
-The GPUs work at the same time; they are cancelled together, and one that fails takes no other with it.
+The GPUs are cancelled together. If one fails, the others go on.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class MultiGpu:
     watcher: RunWatcher
 
     def start(self, uri: str, target: KernelId | None, gpus: Sequence[str]) -> Run | None:
-        """Start a file, by the launch spec of `target` where it has one, on each of `gpus`, and return at
-        once; such a run of the same kernel that is under way is joined. None where the file is not open.
+        """Start a file on each of `gpus`, by the launch spec of `target` if it has one, and return at once. Join such
+        a run of the same kernel that is under way. Return None if the file is not open.
         """
         if (frozen := self.session.freeze(uri)) is None:
             return None
@@ -58,7 +59,7 @@ class MultiGpu:
 
 
 class _OnGpus:
-    """One kernel on each of several GPUs; the run stands for all of their jobs."""
+    """Runs one kernel on each of several GPUs. The run stands for all of their jobs."""
 
     def __init__(self, run: Run, gpus: Sequence[str], tools: MultiGpu) -> None:
         self._run = run
@@ -86,7 +87,7 @@ class _OnGpus:
             self._tools.places.rental.budget.over(wanted)
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
-        """What has come is stored, and what has not was cancelled."""
+        """Store the results that have come. The other jobs were cancelled."""
         for gpu, job in self._jobs.items():
             self._finished.setdefault(gpu, c.failed(job.run, failure or CANCELLED))
         changed = self._store()
@@ -124,7 +125,9 @@ class _OnGpus:
         self._tools.watcher.stage(self._run, "running", status)
 
     def _store(self) -> set[str]:
-        """The table under every kernel that was launched; what the main GPU reported as any run of it."""
+        """Store the table under every kernel that was launched, and what the main GPU reported like the result of any
+        run.
+        """
         run = self._run
         rows: dict[KernelId, dict[str, GpuResult]] = {}
         digests: dict[KernelId, str] = {}
@@ -164,7 +167,7 @@ class _OnGpus:
 
 
 def overall(name: str, finished: dict[str, c.Finished]) -> c.Finished:
-    """One end for all of them: ok where any was, and its launches have the GPUs' names."""
+    """Return one end for all of them: ok if any was. Its launches have the GPUs' names."""
     good = {gpu: ended for gpu, ended in finished.items() if ended.outcome == "ok"}
     launches = [
         replace(max(finished.launches, key=lambda it: it.timing.median * it.count), name=gpu)

@@ -1,4 +1,6 @@
-"""Which of several kernels of one name a mangled symbol means: the one whose parameters agree best with the symbol's"""
+"""Decides which of several kernels with one name a mangled symbol means: the one whose parameters agree best with the
+symbol's.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _SAYS_NOTHING = frozenset(
 
 
 def best(symbol: str, candidates: Sequence[tuple[Kernel, str]]) -> int | None:
-    """Return the index of the candidate that the symbol means, each a kernel with its file's text; None where several may be meant."""
+    """Return the index of the candidate that the symbol means. Each candidate is a kernel with its file's text.
+    Return None if several may be meant.
+    """
     wanted = _parameters(symbols.demangle(symbol))
     if wanted is None:
         return None
@@ -43,7 +47,7 @@ def best(symbol: str, candidates: Sequence[tuple[Kernel, str]]) -> int | None:
 
 
 def _parameters(demangled: str) -> list[str] | None:
-    """The types of `scale(float const*, int)`, None for a name without parameters."""
+    """Return the types of `scale(float const*, int)`, or None for a name without parameters."""
     if not demangled.endswith(")"):
         return None
     inside = demangled[symbols.opening(demangled, "(") + 1 : -1]
@@ -59,7 +63,7 @@ def _parameters(demangled: str) -> list[str] | None:
 
 
 def _type(words: Sequence[str]) -> str:
-    """The type of a parameter, without what changes nothing of how it is passed."""
+    """Return the type of a parameter, without the words that do not change how it is passed."""
     return "".join(word for word in words if word not in _SAYS_NOTHING)
 
 

@@ -1,4 +1,4 @@
-"""Store a profile under its kernel, with the texts that its lines refer to; keep its report as a file."""
+"""Stores a profile under its kernel, with the texts that its lines refer to, and keeps its report as a file."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def finished(
     report: Path | None,
     dumps: Path | None = None,
 ) -> set[str]:
-    """File the profiles of a finished job; returns the uris whose views changed.
+    """File the profiles of a finished job, and return the uris whose views changed.
 
-    A program that was profiled without launching the kernel is a result too: it says so. One that failed
-    before there was a profile leaves the last one as it is.
+    A program that was profiled without launching the kernel is a result too: it says so. If a job failed before there
+    was a profile, the last one stays.
     """
     if event.outcome != "ok" and not event.profiles:
         return set()
@@ -63,8 +63,9 @@ def finished(
 def _by_kernel(
     session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, list[c.Profile]]:
-    """By the kernel's place and name. What a launch spec launches besides is the target's; all of what a contract's
-    call launches is the contract's, and a kernel of the file has its own besides.
+    """Return the profiles by the kernel's place and name. The other kernels that a launch spec launches belong to the
+    target. All kernels that a contract's call launches belong to the contract, and a kernel of the file has its own
+    besides.
     """
     find = result_filing.kernel_of(session, frozen, job, event.files)
     by_kernel: dict[KernelId, list[c.Profile]] = defaultdict(list)
@@ -83,7 +84,9 @@ def _by_kernel(
 
 
 def _length(profile: c.Profile, event: c.Finished) -> float:
-    """In nanoseconds; where there are no counters, of the run's own launches of that configuration."""
+    """Return the length of a launch in nanoseconds. Without counters it is the time of the run's own launches of that
+    configuration.
+    """
     timed = [
         launch.timing.median
         for launch in event.launches
@@ -95,7 +98,9 @@ def _length(profile: c.Profile, event: c.Finished) -> float:
 def _texts(
     session: Session, frozen: Frozen, files: dict[str, str], profiles: list[c.Profile]
 ) -> dict[str, tuple[str, ...]]:
-    """The file itself as it was frozen; of other files those whose text is known to be what was compiled."""
+    """Return the text of the file itself as it was frozen, and of other files if it is known that exactly that text
+    was compiled.
+    """
     texts: dict[str, tuple[str, ...]] = {}
     for file in dict.fromkeys(line.file for profile in profiles for line in profile.lines):
         if Path(file) == Path(path_of(frozen.uri)):

@@ -1,4 +1,4 @@
-"""Store the results of a job: problems under files, figures and times under kernels."""
+"""Stores the results of a job: problems under files, figures and times under kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Place = tuple[KernelId, Kernel, str]
 
 
 def built(session: Session, frozen: Frozen, job: Job, event: c.Built) -> set[str]:
-    """File a build's problems and figures; returns the uris whose views changed."""
+    """File a build's problems and figures, and return the uris whose views changed."""
     known = _Kernels(session, frozen)
     if event.files and (file := session.files.get(frozen.uri)):
         file.reads = event.files
@@ -40,7 +40,7 @@ def built(session: Session, frozen: Frozen, job: Job, event: c.Built) -> set[str
 
 
 def typed(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> set[str]:
-    """File what the front end says of a text that is typed, in place of what the last build's said of the file."""
+    """File what the front end says of a text while it is typed. It replaces what the last build said of the file."""
     uri, build = frozen.uri, (f"build {frozen.uri}", frozen.uri)
     if known := session.results.problems.get(build):
         not_nvccs = tuple(problem for problem in known.items if problem.tool != "nvcc")
@@ -50,7 +50,9 @@ def typed(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> 
 
 
 def syntax(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> set[str]:
-    """File the syntax error of a Python text that is typed, or that it has none, in place of those that runs and compiles told."""
+    """File the syntax error of a Python text while it is typed, or that it has none. It replaces the errors from runs
+    and compiles.
+    """
     for key, known in list(session.results.problems.items()):
         if key[1] == frozen.uri:
             others = tuple(each for each in known.items if not each.message.startswith("SyntaxError"))
@@ -60,7 +62,7 @@ def syntax(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) ->
 
 
 def figures(session: Session, frozen: Frozen, job: Job, event: c.Built) -> dict[KernelId, CompilerFigures]:
-    """The figures of a build, which is one of `job` in all but its architectures."""
+    """Return the figures of a build. It differs from `job` only in its architectures."""
     return _figures(_Kernels(session, frozen), job, event)
 
 
@@ -81,7 +83,7 @@ def _figures(known: _Kernels, job: Job, event: c.Built) -> dict[KernelId, Compil
 def not_compiled(
     session: Session, frozen: Frozen, compiled: Container[KernelId], built: c.Built, finished: c.Finished
 ) -> dict[KernelId, str]:
-    """Why a compile has no figures of a kernel that is not in `compiled`, in a line, where it says why."""
+    """Return why a compile has no figures of the kernels that are not in `compiled`, in a line each, if it says why."""
     errors = [problem for problem in built.problems if problem.severity == "error"]
     find = kernel_of(session, frozen)
     reasons: dict[KernelId, str] = {}
@@ -107,9 +109,9 @@ def finished(
     event: c.Finished,
     plan: LaunchPlan = PROGRAM,
 ) -> set[str]:
-    """File a finished run's results and problems; returns the uris whose views changed.
+    """File a finished run's results and problems, and return the uris whose views changed.
 
-    What a tool slowed down is no result: of its runs the problems alone are filed here.
+    A run that a tool slowed down has no result: only its problems are filed here.
     """
     known = _Kernels(session, frozen, job, event.files)
     changed = {target.uri for target in _keep_failure(session, known, frozen.uri, job, targets, event)}
@@ -151,7 +153,9 @@ def finished(
 
 
 def _headers(files: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a driver's files. Its kernels' code depends on them and on each kernel's own file; other sources have other kernels."""
+    """Return the headers among a driver's files. Its kernels' code depends on them and on each kernel's own file;
+    other sources have other kernels.
+    """
     return {
         path: known
         for path, known in files.items()
@@ -162,8 +166,8 @@ def _headers(files: Mapping[str, str]) -> dict[str, str]:
 def _keep_failure(
     session: Session, known: _Kernels, uri: str, job: Job, targets: set[KernelId], event: c.Finished
 ) -> Iterable[KernelId]:
-    """What failed last is kept for the kernels that were asked for. A compile that succeeds ends only what failed to compile,
-    of any kernel of the file; returns those.
+    """Keep the last failure of the kernels that were asked for. A compile that succeeds ends only failures to
+    compile, for any kernel of the file. Return the kernels whose failures changed.
     """
     failures = session.results.failures
     if job.action in ("compile", "build"):
@@ -191,12 +195,12 @@ def _keep_failure(
 
 
 def refused(session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished) -> None:
-    """File what was not begun, as the failure that it is."""
+    """File a run that never began as a failure."""
     _keep_failure(session, _Kernels(session, frozen), frozen.uri, job, targets, event)
 
 
 def so_far(session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Launched) -> set[str]:
-    """File what a program that still runs has launched; returns the uris whose views changed."""
+    """File what a program that still runs has launched, and return the uris whose views changed."""
     filed = launched(
         session, frozen, job, targets, c.Finished(event.run, "cancelled", launches=event.launches)
     )
@@ -207,12 +211,14 @@ def so_far(session: Session, frozen: Frozen, job: Job, targets: set[KernelId], e
 def launched(
     session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
-    """(digest, launches) of the kernels that a run is a result of."""
+    """Return (digest, launches) of the kernels for which a run is a result."""
     return _launched(session, _Kernels(session, frozen, job, event.files), job, targets, event)
 
 
 def with_unclear(session: Session, frozen: Frozen, job: Job, event: c.Finished) -> c.Finished:
-    """The end of a run of a program of the project, with a remark on launches that are filed nowhere, as several kernels are called so."""
+    """Return the end of a run of a program of the project. It has a remark on launches that are filed nowhere because
+    several kernels have their name.
+    """
     if not job.project_program or not event.launches:
         return event
     names = _Kernels(session, frozen, job, event.files).unclear(event.launches)
@@ -223,8 +229,8 @@ def with_unclear(session: Session, frozen: Frozen, job: Job, event: c.Finished) 
 def of_copies(
     frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished, python: str = "python"
 ) -> c.Finished:
-    """The end of a driver's run, refused where the kernel that was asked for was launched from an installed copy of its Python file.
-    `python` is what imported it. The worker has looked at what was compiled (`programs`).
+    """Return the end of a driver's run. It is refused if the kernel was launched from an installed copy of its Python
+    file. `python` is what imported it. The worker has looked at what was compiled (`programs`).
     """
     names = {kernel.name for target, kernel, _ in identify(frozen.uri, frozen.scan) if target in targets}
     launched = [each for each in event.launches if symbols.base_name(each.symbol) in names]
@@ -248,10 +254,10 @@ def of_copies(
 def _launched(
     session: Session, known: _Kernels, job: Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
-    """(digest, launches) of the kernels that have a new result.
+    """Return (digest, launches) of the kernels that have a new result.
 
-    What a launch spec runs is the result of the kernel that was asked for, whatever it launches. A
-    program's launches, and a driver's, are of many kernels; those do not replace what a kernel's own launch spec gave.
+    What a launch spec runs is the result of the kernel that was asked for, whatever it launches. The launches of a
+    program or a driver belong to many kernels; they do not replace a result of a kernel's own launch spec.
     """
     digests = {target: digest for target, _, digest in known.of_main}
     if job.start.through not in BY_AUTHOR:
@@ -278,7 +284,9 @@ def _by_spec(result: RunResult | None) -> bool:
 def _difference(
     session: Session, target: KernelId, before: RunResult | None, now: RunResult
 ) -> measure.Difference | None:
-    """To the version before, for kernels that Live follows; the same code again keeps what it was told."""
+    """Return the difference to the version before, for kernels that Live follows. If the code is the same again, its
+    earlier difference stays.
+    """
     if target not in session.live or before is None or before.through != now.through:
         return None
     if before.digest == now.digest and before.inputs == now.inputs:
@@ -295,7 +303,9 @@ def _difference(
 def kernel_of(
     session: Session, frozen: Frozen, job: Job | None = None, files: Mapping[str, str] | None = None
 ) -> Callable[[c.Place | None, str], KernelId | None]:
-    """Says which kernel a symbol's name and the line of its code belong to, and nothing where they do not say."""
+    """Return a function that finds the kernel of a symbol's name and the line of its code, or None if they do not
+    decide.
+    """
     known = _Kernels(session, frozen, job, files)
 
     def find(place: c.Place | None, name: str) -> KernelId | None:
@@ -306,9 +316,9 @@ def kernel_of(
 
 
 def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:
-    """Whether a failure belongs on a line; outages and time-outs are messages.
+    """Say whether a failure belongs on a line. Outages and time-outs are messages instead.
 
-    A program without main is a compile error that no compiler's message has a line for.
+    A program without main is a compile error for which no compiler's message has a line.
     """
     if outcome == "compile error":
         return build is None or not any(problem.severity == "error" for problem in build.problems)
@@ -325,7 +335,7 @@ class _Kernels:
         job: Job | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
-        """`files` are those that the job read, by content hash."""
+        """Make an index. `files` are those that the job read, by content hash."""
         self._session = session
         self._frozen = frozen
         self._job = job if job and job.driver else None
@@ -336,11 +346,12 @@ class _Kernels:
         self._of_headers: dict[str, list[_Place]] = {}
 
     def find(self, place: c.Place | None, name: str, symbol: str = "") -> _Place | None:
-        """The kernel of a symbol with this name, whose code is at `place`. None where several fit, or none does. The mangled
-        `symbol` tells overloads apart where no place does.
+        """Return the kernel of a symbol with this name, whose code is at `place`. Return None if several fit, or
+        none. Without a place, the mangled `symbol` distinguishes overloads.
 
-        The line tells overloads apart, but a macro can make other kernels in the lines of a C++ kernel, so the name must
-        agree too. In Python the line is that of the instance's own function, which may be a kernel by another name.
+        The line distinguishes overloads, but a macro can make other kernels in the lines of a C++ kernel, so the name
+        must agree too. In Python the line is that of the instance's own function, which may be a kernel by another
+        name.
         """
         if place is None:
             return self._by_name(name, symbol)
@@ -359,7 +370,7 @@ class _Kernels:
         return _only(known for known in at_line if _is_declared_at(known[1], place.line - 1))
 
     def _by_name(self, name: str, symbol: str = "") -> _Place | None:
-        """By its name alone, where that leaves one kernel. Names of `extern "C"` and of Triton have no scope in them."""
+        """Return the kernel by its name alone, if only one has it. Names of `extern "C"` and of Triton have no scope."""
         base, qualified = symbols.base_name(name), symbols.qualified_name(name)
         named = [known for known in self._of_program(base) if _is_called(known[1], base)]
         exact = [known for known in named if known[1].qualified == qualified]
@@ -373,7 +384,7 @@ class _Kernels:
         return self.text if uri == self._frozen.uri else self._ran(path_of(uri)) or ""
 
     def unclear(self, launches: Iterable[c.Launches]) -> list[str]:
-        """The names of launched kernels of which the program has several, of which none is known to be meant."""
+        """Return the names of launched kernels that the program has several times, if it is not known which is meant."""
         names = dict.fromkeys(
             each.name
             for each in launches
@@ -385,7 +396,9 @@ class _Kernels:
         return sum(_is_called(known[1], base) for known in self._of_program(base)) > 1
 
     def _of_program(self, base: str) -> list[_Place]:
-        """The kernels that one of this name may be: those of the file, and of all files of a program of the project."""
+        """Return the kernels that may be meant by this name: those of the file, and of all files of a program of the
+        project.
+        """
         if self._job is None or not self._job.project_program or not base:
             return self.of_main
         if base not in self._named:
@@ -397,7 +410,7 @@ class _Kernels:
         return self._named[base]
 
     def clicked(self, targets: set[KernelId]) -> c.Place | None:
-        """The name of the first kernel that a run was asked for."""
+        """Return the place of the first kernel that a run was asked for."""
         return next((self.place_of(candidate) for candidate in self.of_main if candidate[0] in targets), None)
 
     def place_of(self, place: _Place) -> c.Place:
@@ -428,7 +441,9 @@ class _Kernels:
         return identify(uri, scan)
 
     def _ran(self, file: str) -> str | None:
-        """The text of another file as a driver's run had it, empty where that is no longer to be had; None where it is not known."""
+        """Return the text of another file as a driver's run had it. Return "" if it cannot be had any more, None if
+        it is not known.
+        """
         if self._job is None:
             return None
         place = below(file, self._job.directory or "")
@@ -443,13 +458,17 @@ _RENUMBERED = re.compile(r"^[ \t]*#[ \t]*(?:line\b|\d)", re.MULTILINE)
 
 
 def _is_at(kernel: Kernel, line: int) -> bool:
-    """Whether code in `line`, from 0, can be the kernel's: of CUDA, what stands above `__global__` is no code of its own."""
+    """Say whether code in `line`, from 0, can be the kernel's. In CUDA, what stands above `__global__` is not its
+    code.
+    """
     first = min(kernel.line, kernel.name_span.line) if kernel.dsl == "cuda" else kernel.whole.line
     return first <= line <= kernel.whole.end_line
 
 
 def _is_called(kernel: Kernel, name: str) -> bool:
-    """Whether the compiler calls the kernel so: a macro may put the number of its line into the name."""
+    """Say whether the compiler may use this name for the kernel: a macro may put the number of its line into the
+    name.
+    """
     if "__LINE__" not in kernel.name:
         return kernel.name == name
     first, last = sorted((kernel.line, kernel.name_span.end_line))
@@ -460,7 +479,7 @@ def _is_called(kernel: Kernel, name: str) -> bool:
 
 
 def _is_declared_at(kernel: Kernel, line: int) -> bool:
-    """Whether `line` is one of the kernel's name, and that a macro that the scanner cannot follow."""
+    """Say whether `line` has the kernel's name, and the name is that of a macro that the scanner cannot follow."""
     first, last = sorted((kernel.line, kernel.name_span.end_line))
     return kernel.renamed and first <= line <= last
 
@@ -490,7 +509,7 @@ def _by_file(
 
 
 def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: str) -> c.Problem:
-    """A failure as a diagnostic: on its own line, on its kernel, or on the kernel that was clicked."""
+    """Return a failure as a diagnostic: on its own line, on its kernel, or on the kernel that was clicked."""
     message = f"{failure.message}. {failure.remedy}".rstrip(". ") if failure.remedy else failure.message
     of = known.find(None, failure.symbol) if failure.symbol else None
     place = failure.place or (known.place_of(of) if of else known.clicked(targets))
@@ -498,7 +517,7 @@ def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: 
 
 
 def text_of(session: Session, file: str, known: str) -> str | None:
-    """A file's text where its content is the one of that hash: as it is open, else as it lies on disk."""
+    """Return a file's text if its content has that hash, from the editor or else from the disk."""
     if (open_file := session.files.get(session.uri_for(file))) and (
         c.content_hash(open_file.document.text.encode(errors="replace")) == known
     ):

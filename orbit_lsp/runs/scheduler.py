@@ -1,6 +1,6 @@
-"""The life of a run: start, follow, cancel, close. Knows the session, not the editor.
+"""The life of a run: start, follow, cancel, close. It knows the session, not the editor.
 
-A run is one job, or several that stand as one to those who watch and cancel it (`multi_gpu`, `history.ab_compare`).
+A run is one job, or several jobs that are watched and cancelled as one (`multi_gpu`, `history.ab_compare`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Run:
 
 
 class RunWatcher(Protocol):
-    """Those who see a run: an editor's progress bar and hints, or a terminal."""
+    """Watches a run: an editor's progress bar and hints, or a terminal."""
 
     def begin(self, run: Run, cancel: Callable[[], object]) -> None: ...
     def stage(self, run: Run, state: c.State, why: str) -> None: ...
@@ -105,26 +105,26 @@ class RunWatcher(Protocol):
 
     def end(self, run: Run, finished: c.Finished) -> None: ...
     def changed(self, uris: set[str]) -> None:
-        """Diagnostics, hints or lenses of these files changed."""
+        """Take note that diagnostics, hints or lenses of these files changed."""
         ...
 
 
 class RunWork(Protocol):
-    """What is done for a run."""
+    """The work of a run."""
 
     async def perform(self) -> None:
         """Raises `RunFailedError` with the reason where it cannot be done."""
         ...
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
-        """The run's result, and the files whose views changed by it. Called once, however the work ended: `failure`
-        says why where it did not end by itself.
+        """Return the run's result, and the files whose views it changed. This is called once, however the work ended.
+        `failure` says why if it did not end by itself.
         """
         ...
 
 
 class RunFailedError(Exception):
-    """A run that cannot go on."""
+    """A run cannot go on."""
 
     def __init__(self, failure: c.Failure) -> None:
         super().__init__(failure.message)
@@ -144,8 +144,8 @@ class Scheduler:
         reports: Callable[[], Path] | None = None,
         explained: Callable[[c.Failure], c.Failure] | None = None,
     ) -> None:
-        """`reports` names the folder that profiles are kept in; without it none are. `explained` puts what the author's machine
-        knows into the failure of a run.
+        """Make a scheduler. `reports` names the folder in which profiles are kept; without it none are. `explained`
+        adds what the author's machine knows to the failure of a run.
         """
         self._known_here = explained or _as_it_is
         self._session = session
@@ -169,8 +169,8 @@ class Scheduler:
     # -- starting -----------------------------------------------------------------------------
 
     def ahead(self, target: KernelId) -> Coroutine[Any, Any, None] | None:
-        """Build what a run of the kernel will launch, so that the run finds it built, and say nothing of it; None
-        where that is of no use: for a program, for Triton, on a rented GPU.
+        """Build what a run of the kernel will launch, so that the run finds it built. Show nothing of it. Return None
+        if that is of no use: for a program, for Triton, on a rented GPU.
         """
         frozen = self._session.freeze(target.uri)
         plan = job_builder.plan_of(self._session, target)
@@ -213,15 +213,18 @@ class Scheduler:
         sets: tuple[str, ...] = (),
         repeated: bool = False,
     ) -> Run | None:
-        """Start a job for a file and return at once; None where the file is not open.
+        """Start a job for a file and return at once. Return None if the file is not open.
 
-        An identical job that is under way is joined. While another job of the same kind and file is
-        under way the newest request waits for it, in place of an older one that waits for the same
-        kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
-        asks for the file's own program whatever the launch spec says, and `driver` for a test, a script or a program, of a test only for the parameter `sets` that are named, `repeated` as long as its kernels' medians are not known; `restricted` says that the code is
-        not the author's. `detail` and `sections` are of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
-        what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters, and with
-        `keep` the files of the compilation too.
+        Join an identical job that is under way. While another job of the same kind and file is under way, the newest
+        request waits for it, and replaces an older one that waits for the same kernel. A kernel whose launch spec has
+        a mistake is not run: the `Run` is over at once.
+
+        `program` asks for the file's own program whatever the launch spec says. `driver` asks for a test, a script or
+        a program; of a test, only for the parameter `sets` that are named; with `repeated` it runs again while its
+        kernels' medians are not known. `restricted` says that the code is not the author's. `detail` and `sections`
+        are of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer. `levels` are of a
+        compilation: its result then has what the compiler made. With `only`, that is of `target` alone; with `keep`,
+        it has the files of the compilation too.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
@@ -262,7 +265,7 @@ class Scheduler:
         return run
 
     def _wait_behind(self, active: list[Run], run: Run) -> None:
-        """Let a run wait for those of the same kind and file, in place of the one that waits for the same kernel."""
+        """Let a run wait for those of the same kind and file. It replaces the run that waits for the same kernel."""
         if older := self._waiting.pop(run.lane, None):
             self._settle(older, self._work(older), c.Failure("cancelled", "a newer request took its place"))
         self._waiting[run.lane] = run
@@ -282,7 +285,7 @@ class Scheduler:
         self._watcher.changed({run.frozen.uri})
 
     def refuse(self, run: Run, why: str) -> Run:
-        """A run that never begins; the editor shows the mistakes themselves while they are typed."""
+        """Return a run that never begins. The editor shows the mistakes themselves while they are typed."""
         kind: c.Outcome = "infrastructure" if run.job.driver else "compile error"
         run.finished = c.failed(run.id, c.Failure(kind, why, "nothing was run"))
         run.refused = True
@@ -293,7 +296,7 @@ class Scheduler:
         return run
 
     def several(self, uri: str, targets: set[KernelId], prefix: str) -> Run | None:
-        """The run under way that stands for several jobs of just these kernels, by the prefix of its id."""
+        """Return the run under way that stands for several jobs of exactly these kernels, by the prefix of its id."""
         for run in self._active.values():
             if (
                 run.of_several
@@ -304,7 +307,7 @@ class Scheduler:
         return None
 
     def renamed(self, names: Mapping[str, str]) -> None:
-        """Files have other names, both URIs and paths: what is under way is of them."""
+        """Take note that files have other names, both URIs and paths. Runs under way keep following them."""
         for run in self.under_way():
             if (uri := names.get(run.frozen.uri)) is None:
                 continue
@@ -322,7 +325,9 @@ class Scheduler:
         )
 
     def locate(self, target: KernelId | None = None) -> bool:
-        """End the run of a kernel, or the one that is under way, to see where its warps stand; False where that cannot be seen."""
+        """End the run of a kernel that is under way, to see where its warps stand. Return False if that cannot be
+        seen.
+        """
         for run in self._active.values():
             if run.action == "run" and run.locate and target in (None, *run.targets):
                 run.locate()
@@ -330,7 +335,7 @@ class Scheduler:
         return False
 
     def cancel_all(self, uri: str | None = None, action: Action | None = None) -> bool:
-        """Cancel what is under way, of a file and of an action where they are given; False where nothing is."""
+        """Cancel what is under way, only of a file or of an action if they are given. Return False if nothing is."""
         return self._cancel_each(
             run for run in self.under_way() if uri in (None, run.frozen.uri) and action in (None, run.action)
         )
@@ -348,7 +353,9 @@ class Scheduler:
         return [*self._active.values(), *self._waiting.values()]
 
     async def result(self, run: Run) -> c.Finished:
-        """How a run has ended; who is cancelled meanwhile cancels it, and waits for its end."""
+        """Wait for a run, and return its result. If the caller is cancelled, the run is cancelled too, and its end is
+        awaited.
+        """
         assert run.task
         try:
             return await asyncio.shield(run.task)
@@ -365,7 +372,7 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cancel_each(self, runs: Iterable[Run]) -> bool:
-        """What waits first, or it would be started."""
+        """Cancel runs. A waiting run is cancelled first, or it would be started."""
         cancelled = [self.cancel_run(run.id) for run in reversed(list(runs))]
         return any(cancelled)
 
@@ -375,7 +382,7 @@ class Scheduler:
     # -- following ----------------------------------------------------------------------------
 
     def mark(self, run: Run, state: c.State, why: str) -> None:
-        """What the lenses of its kernels say of a run."""
+        """Set what the lenses of its kernels say about a run."""
         run.ran = run.ran or state in ("running", "profiling", "finishing")
         if run.action == "compile":
             return
@@ -428,7 +435,7 @@ class Scheduler:
         return run.finished
 
     def _join(self, run: Run, targets: set[KernelId]) -> None:
-        """More kernels join a run that is under way: their lenses show its state too."""
+        """Add more kernels to a run that is under way: their lenses show its state too."""
         known = next((running for running in map(self._session.running.get, run.targets) if running), None)
         run.targets |= targets
         if known and known.run == run.id:
@@ -446,7 +453,7 @@ class Scheduler:
 
 
 class _OneJob:
-    """A run of one job: what its events say goes to the watcher and, at the end, under its kernels."""
+    """A run of one job. Its events go to the watcher and, at the end, its results under its kernels."""
 
     def __init__(
         self,
@@ -489,7 +496,9 @@ class _OneJob:
         return self._finished
 
     async def _or_compile_error(self, finished: c.Finished) -> c.Finished:
-        """Return the end of a run. Where it found no GPU, the file is compiled: a compile error has to be corrected first, with or without a GPU."""
+        """Return the end of a run. If it found no GPU, compile the file: a compile error has to be corrected first,
+        with or without a GPU.
+        """
         run, failure = self._run, finished.failure
         compiles = run.action in ("run", "profile", "sanitize") and run.job.start.through in (
             "program",
@@ -560,7 +569,7 @@ class _OneJob:
                 pass
 
     def _explained(self, event: c.Built) -> c.Built:
-        """A build's problems in terms of the author's own files."""
+        """Return a build's problems in terms of the author's own files."""
         run = self._run
         file = self._session.files.get(run.frozen.uri)
         if not event.problems or file is None or self._job.language != "cuda":
@@ -574,7 +583,9 @@ class _OneJob:
         return replace(event, problems=problems)
 
     def _failed_as(self, event: c.Finished) -> c.Finished:
-        """A failed build's end in the same words, any other in those of this machine; that of a driver which measured another text."""
+        """Return the end in the right words: of a failed build in the same words, of a driver that measured another
+        text as that, of any other in those of this machine.
+        """
         machine = self._session.setup.machine
         python = machine.python if machine and machine.python else "python"
         event = result_filing.of_copies(self._run.frozen, self._job, self._run.targets, event, python)
@@ -590,7 +601,7 @@ class _OneJob:
         return replace(event, failure=self._known_here(failure))
 
     async def _kept(self, finished: c.Finished) -> c.Finished:
-        """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""
+        """Write a profile's report, and what the compiler made, to files on this machine, and free their memory."""
         run = self._run
         if run.action == "compile":
             return finished
@@ -609,7 +620,7 @@ class _OneJob:
 
 
 def unfollowed(error: Exception) -> c.Failure:
-    """A fault of ours, or of what we depend on, as the reason why a run ended."""
+    """Return the failure of a run that ended by a fault of ours, or of a library."""
     text = f"the run could not be followed: {type(error).__name__}: {error}"
     return c.Failure("infrastructure", text, "see the server's log", retryable=True)
 

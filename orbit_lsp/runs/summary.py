@@ -1,4 +1,4 @@
-"""A finished run in one line, the same words for a progress bar, the log and a terminal."""
+"""Writes a finished run in one line, in the same words for a progress bar, the log and a terminal."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from orbit_remote.common.plain_text import visible
 
 
 def one_line(finished: c.Finished, *, compiled_only: bool, kernel: str = "") -> str:
-    """`saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence;
-    behind it what a rented GPU cost. `kernel` is one whose name the reader sees before it: if no other was launched,
-    `288 µs`.
+    """Return `saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence, with
+    the cost of a rented GPU behind it. `kernel` is one whose name the reader sees before it: if no other was
+    launched, the line is `288 µs`.
     """
     text = visible(_outcome(finished, kernel, compiled_only=compiled_only))
     return f"{text} · {cost(finished.cost)}" if finished.cost else text
 
 
 def cost(spent: c.Cost) -> str:
-    """`4.2 s of H100, $0.0048 at Modal's rates`."""
+    """Return `4.2 s of H100, $0.0048 at Modal's rates`."""
     text = f"{spent.seconds:.1f} s of {spent.gpu}"
     return text if spent.usd is None else f"{text}, {units.money(spent.usd)} at {spent.rates}"
 
 
 def explained(failure: c.Failure) -> str:
-    """What failed, and what to do."""
+    """Return what failed, and what to do."""
     if not failure.remedy:
         return failure.message
     between = "\n" if "\n" in failure.remedy else " "  # a list has lines of its own
@@ -38,8 +38,8 @@ def explained(failure: c.Failure) -> str:
 
 
 def _names(launches: Sequence[c.Launches | c.Profile], kernel: str) -> dict[str, str]:
-    """`saxpy ` of `saxpy(int, float)`, and nothing of the only kernel if it is the one that is known. Overloads keep their
-    parameters.
+    """Return the short name of each launch: `saxpy ` for `saxpy(int, float)`, and nothing for the only kernel if it
+    is `kernel`. Overloads keep their parameters.
     """
     whole = dict.fromkeys(launch.name for launch in launches)
     short = {name: symbols.without_parameters(name) for name in whole}
@@ -50,8 +50,8 @@ def _names(launches: Sequence[c.Launches | c.Profile], kernel: str) -> dict[str,
 
 
 def first_error(message: str) -> str:
-    """`k.cu:3: expected a ";"` of `k.cu does not compile (1 error): k.cu:3: expected a ";"`: what has little room begins with it.
-    Any other message as it is.
+    """Return `k.cu:3: expected a ";"` for `k.cu does not compile (1 error): k.cu:3: expected a ";"`, for places with
+    little room. Any other message stays.
     """
     return re.sub(r"^\S.* does not compile \(\d+ errors?\): ", "", message)
 
@@ -78,7 +78,7 @@ def _outcome(finished: c.Finished, kernel: str, *, compiled_only: bool) -> str:
 
 
 def _checked(finished: c.Finished) -> str:
-    """`no fault of memory found, 1 warning`; a kernel that never ran was not checked."""
+    """Return `no fault of memory found, 1 warning`. A kernel that never ran was not checked."""
     if unchecked := next((problem for problem in finished.problems if problem.code == c.NOT_LAUNCHED), None):
         return unchecked.message
     counts = {
@@ -90,7 +90,7 @@ def _checked(finished: c.Finished) -> str:
 
 
 def _profiled(finished: c.Finished, kernel: str) -> str:
-    """`saxpy 70.3 µs, memory 79% of peak`; of several launches the longest."""
+    """Return `saxpy 70.3 µs, memory 79% of peak`. Of several launches the longest is taken."""
     first = max(finished.profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0)
     name = _names(finished.profiles, kernel)[first.name]
     if first.tier == "times":
@@ -104,7 +104,9 @@ def _profiled(finished: c.Finished, kernel: str) -> str:
 
 
 def _points(points: tuple[c.Point, ...]) -> str:
-    """`, the first of 3 sets of values, 8 checks passed` of a launch spec; the other versions of a contract."""
+    """Return `, the first of 3 sets of values, 8 checks passed` for a launch spec. For a contract, return its other
+    versions.
+    """
     timed = [point for point in points if not point.case]
     checks = sum(len(point.checks) for point in points)
     calls = [launch for point in timed for launch in point.launches if launch.kernels is not None]
@@ -116,7 +118,7 @@ def _points(points: tuple[c.Point, ...]) -> str:
 
 
 def _compiled(resources: tuple[c.Resources, ...]) -> str:
-    """Each instance of a template counts as a kernel, as for the compiler."""
+    """Return how many kernels were compiled. Each instance of a template counts as a kernel, as for the compiler."""
     count = len({(resource.symbol, *sorted(resource.constants.items())) for resource in resources})
     if not count:
         return "no kernel was compiled"
@@ -125,7 +127,7 @@ def _compiled(resources: tuple[c.Resources, ...]) -> str:
 
 
 def only_helpers(finished: c.Finished, kernels: Sequence[Kernel]) -> str:
-    """Why a file without a mistake has no figures, where it holds no kernel that one could launch."""
+    """Return why a file without a mistake has no figures, if it holds no kernel that could be launched."""
     if finished.resources or not kernels or any(kernel.launchable for kernel in kernels):
         return ""
     names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
@@ -133,7 +135,9 @@ def only_helpers(finished: c.Finished, kernels: Sequence[Kernel]) -> str:
 
 
 def problem_lines(problem: c.Problem, path: str = "") -> list[str]:
-    """`file:line:column: error: … [nvcc #20]` and its notes, indented; `path` is the file of one without a place."""
+    """Return `file:line:column: error: … [nvcc #20]` and its notes, indented. `path` is the file of a problem without
+    a place.
+    """
     place = problem.place
     where = place.file if place and not path else path
     where += f":{place.line}" if place else ""
