@@ -1,1 +1,1 @@
-"""The language server: handlers, commands, messages to the editor. It alone imports pygls."""
+"""The language server: handlers, commands, messages to the editor. Only this package imports pygls."""

@@ -1,4 +1,4 @@
-"""A server's log that no client can fill a disk with, by invalid messages."""
+"""A server's log that stays short: no client can fill a disk by invalid messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHARACTERS = 2_000
 
 
 class BriefLog(logging.Filter):
-    """What pygls says of messages is logged 20 times for each kind, without the stack and never at length."""
+    """Logs at most 20 of pygls' remarks of each kind, without the stack and never at length."""
 
     def __init__(self) -> None:
         super().__init__()

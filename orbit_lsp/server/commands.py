@@ -1,6 +1,6 @@
 """The server's commands: what lenses, code actions and palettes send.
 
-Each is answered at once and works in tasks. `handlers` registers what `COMMANDS` holds.
+Each command is answered at once and works in tasks. `handlers` registers the commands in `COMMANDS`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 
 class WrongArgumentError(ValueError):
-    """A client sent what no command takes. The text says after the command's name what to send."""
+    """A client sent arguments that the command does not take. The text follows the command's name, and says what to
+    send.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def command(name: str) -> Callable[[Callable[[OrbitServer, CommandArgument], Any
 
 
 def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, CommandArgument], Any]], Command]:
-    """The same of `function(server, kernel, argument)`; it is not called where no kernel can be meant."""
+    """Register `function(server, kernel, argument)` as a command. It is not called if no kernel can be meant."""
 
     def register(function: Callable[[OrbitServer, KernelId, CommandArgument], Any]) -> Command:
         def answer(ls: OrbitServer, argument: CommandArgument) -> Any:
@@ -163,7 +165,7 @@ def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Comm
 
 
 def unbuildable(ls: OrbitServer, uri: str) -> str:
-    """Why a file cannot be compiled or run, in a sentence; empty where it can."""
+    """Return why a file cannot be compiled or run, in a sentence. Return "" if it can."""
     file = ls.session.files.get(uri)
     if file is None or file.builds:
         return ""
@@ -175,8 +177,8 @@ def unbuildable(ls: OrbitServer, uri: str) -> str:
 
 
 def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[str, str] | None:
-    """Start a run at once and name it; None where there is none, or where the settings, which say where it is
-    to run, or a file's flags are still on their way: then it starts when they have come.
+    """Start a run at once and return its name. Return None if there is no run, or if settings or the file's flags are
+    still on their way. In that case it starts when they have come: the settings say where to run.
     """
     if not ls.places.settings.configured.is_set() or ls.places.compilations.finding.locked():
         ls.spawn(start_configured(ls, start), "click before the settings")
@@ -192,7 +194,7 @@ async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> 
 
 
 def begin(ls: OrbitServer, start: Callable[[], Run | None]) -> Run | None:
-    """A run that is joined changes nothing that an author sees, so it is said."""
+    """Start a run. Tell the author if it joined another one, because that changes nothing that an author sees."""
     before = {run.id for run in ls.runs.under_way()}
     started = start()
     if started and started.id in before and started.action != "compile":
@@ -211,7 +213,9 @@ def run(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[st
 def started(
     ls: OrbitServer, target: KernelId, argument: CommandArgument, action: Action, **more: Any
 ) -> dict[str, str] | None:
-    """Start a run of a kernel by what the argument names; a driver of the project first asks whether its folder is trusted."""
+    """Start a run of a kernel by what the argument names. For a driver of the project, first ask whether its folder
+    is trusted.
+    """
     program = argument.through == "program"
     driver = driver_choice.named(ls.session, target, argument.through or "")
     if argument.through and not (program or driver):
@@ -578,7 +582,9 @@ NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code 
 
 
 def targeted(ls: OrbitServer, argument: CommandArgument) -> KernelId | None:
-    """The kernel a command is about; Helix sends no arguments: then the one last looked at, in the file if one is named."""
+    """Return the kernel that a command is about. Helix sends no arguments: then it is the one last looked at, in the
+    file if one is named.
+    """
     given = KernelId(argument.uri, argument.kernel) if argument.uri and argument.kernel else None
     looked_at = (
         ls.looked_at if not argument.uri or (ls.looked_at and ls.looked_at.uri == argument.uri) else None

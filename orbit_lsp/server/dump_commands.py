@@ -1,5 +1,5 @@
-"""The commands that open compiler output: of a profiled kernel, and of one that is compiled for it. Answered at once, like
-those of `commands`.
+"""The commands that open compiler output: of a profiled kernel, and of one that is compiled for it. They are answered
+at once, like those of `commands`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
 
 
 async def _instance(ls: OrbitServer, dumps: list[tuple[Dump, str]]) -> tuple[Dump, str] | None:
-    """The one on the kernel's line where there is no other, or the author cannot be asked; None for none of them."""
+    """Return the dump on the kernel's line if there is no other, or the author cannot be asked. Return None if the
+    author chooses none.
+    """
     if len(dumps) == 1 or not ls.session.client.can_ask:
         return dumps[0]
     choices = {
@@ -150,6 +152,6 @@ async def _show(ls: OrbitServer, target: KernelId, level: Level, path: Path, lin
 
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:
-    """Of a profile that was made before the server started."""
+    """Return the folder of a profile that was made before the server started."""
     kept = report_store.of_time(folder, path_of(target.uri), target.key, profiled.at)
     return kept.dumps if kept else None

@@ -1,6 +1,6 @@
-"""The frame of a message (`Content-Length: 12`, an empty line, the body), read as leniently as it can be understood.
+"""Reads the frame of a message (`Content-Length: 12`, an empty line, the body), as leniently as possible.
 
-pygls 2.1.1 reads no header but its own spelling, and waits for ever where a client has another one.
+pygls 2.1.1 reads only its own spelling of the header, and waits for ever if a client writes another.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ log = logging.getLogger("orbit.server")
 
 
 class Frames:
-    """The messages of a client. What is no frame ends the input, with one sentence to `complain`."""
+    """The messages of a client. Anything that is no frame ends the input, with one sentence to `complain`."""
 
     def __init__(self, stdin: BinaryIO, complain: Callable[[str], None]) -> None:
         self._stdin = stdin
         self._complain = complain
 
     def body(self) -> bytes:
-        """Of the next message; b"" at the end of the input, or where the client left in the middle of it."""
+        """Return the body of the next message. Return b"" at the end of the input, or if the client left in the
+        middle of it.
+        """
         try:
             length = self._length()
         except ValueError as error:
@@ -40,7 +42,7 @@ class Frames:
         return body if len(body) == length else b""
 
     def _length(self) -> int:
-        """Of the next body that has one; 0 at the end of the input. Raises ValueError."""
+        """Return the length of the next body. Return 0 at the end of the input. Raises ValueError."""
         length: int | None = None
         started = False
         while line := self._stdin.readline(_HEADER_BYTES):
@@ -62,7 +64,9 @@ class Frames:
         return 0
 
     def _pass_over(self, length: int) -> None:
-        """A message that opens a file, whose later messages then mean nothing. Raises ValueError of any other."""
+        """Pass over a message that opens a file; later messages about that file then mean nothing. Raises ValueError
+        for any other message.
+        """
         why = f"a message of {length:,} bytes was not read: {MESSAGE.exceeded}"
         before = piece = ends = b""
         for at in range(0, length if length <= _FURTHEST else 0, _PIECE):
@@ -84,8 +88,8 @@ def _number(value: bytes, before: int | None) -> int:
 
 
 class FrameReader:
-    """Reads for pygls' `run_async`, a message at a time. pygls' own reader has a thread read each line, so that a message
-    waits for three turns of the event loop, however long those are.
+    """Reads for pygls' `run_async`, a message at a time. pygls' own reader has a thread read each line. A message
+    then waits for three turns of the event loop, however long those are.
     """
 
     def __init__(self, frames: Frames, threads: Executor | None) -> None:
@@ -103,6 +107,6 @@ class FrameReader:
         return self._rest.pop()
 
     async def readexactly(self, n: int) -> bytes:
-        """`n` is the length that `readline` has named."""
+        """Return the body. `n` is the length that `readline` has named."""
         del n
         return self._rest.pop()

@@ -1,4 +1,4 @@
-"""What a click does on a machine without a GPU: it says how to get one, and does what the author picks."""
+"""What a click does on a machine without a GPU: it shows ways to get one, and does what the author picks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENT = "orbit: Modal does not answer yet; check this machine's network connect
 
 
 async def offer(ls: OrbitServer, text: str) -> None:
-    """Say the ways to a GPU in one message, with buttons for those that the editor can start."""
+    """Show the ways to a GPU in one message, with buttons for those that the editor can start."""
     makes = account.makes_token() and not account.configured()
     try:
         answer = await ls.watcher.ask(text, [TOKEN, CHOOSE] if makes else [CHOOSE])

@@ -1,8 +1,8 @@
 """The handlers of a client's messages.
 
-Each handler looks up, calls one function and converts; decisions live elsewhere. Handlers import what they call, and
-nothing of it is needed to answer `initialize`. Commands (`commands`) answer at
-once and work in tasks of `runs`: Emacs freezes while a command is unanswered, Neovim hides lenses.
+Each handler looks up, calls one function and converts; decisions are made elsewhere. Handlers import what they call,
+and nothing of it is needed to answer `initialize`. Commands (`commands`) answer at once and work in tasks of `runs`:
+Emacs freezes while a command is unanswered, Neovim hides lenses.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ WAITS: dict[str, bool] = {}
 
 
 def on(method: str, options: Any = None, *, waits: bool) -> Callable[[Handler], Handler]:
-    """Register the handler of a message. One that `waits` is a coroutine, or returns one where a file is long. Any other is over at once,
-    and asks neither the disk nor another process: no other message is answered meanwhile.
+    """Register the handler of a message. A handler that `waits` is a coroutine, or returns one if a file is long. Any
+    other ends at once, and uses neither the disk nor another process: no other message is answered meanwhile.
     """
 
     def register(handler: Handler) -> Handler:
@@ -144,7 +144,7 @@ async def did_change_configuration(ls: OrbitServer, params: lsp.DidChangeConfigu
 
 
 async def configure(ls: OrbitServer, pushed: Any = None) -> None:
-    """Ask the client for its settings, or take those it sent where it cannot be asked."""
+    """Ask the client for its settings, or take those it sent if it cannot be asked."""
     workspace = ls.client_capabilities.workspace
     if workspace and workspace.configuration:
         items = [lsp.ConfigurationItem(section="orbit")]
@@ -162,7 +162,9 @@ async def configure(ls: OrbitServer, pushed: Any = None) -> None:
 
 
 def watch_files(ls: OrbitServer) -> None:
-    """So that a header changed outside the editor makes results stale too, and a build that is configured is noticed."""
+    """Ask the client to watch files. A header that is changed outside the editor then makes results stale too, and a
+    configured build is noticed.
+    """
     if not ls.client_watches:
         return
     watchers = [lsp.FileSystemWatcher(pattern) for pattern in (FILES, BUILD, PROGRAMS)]
@@ -202,8 +204,9 @@ def notebook_did_open(ls: OrbitServer, params: lsp.DidOpenNotebookDocumentParams
 
 
 def cells_opened(ls: OrbitServer, notebook: str, cells: Sequence[lsp.TextDocumentItem]) -> None:
-    """Each is an open file whose kernels have the history of the notebook, whose URI is given. The notebook runs it: the lens
-    of a kernel has its last result, from whatever front end, and *Run* is the cell's own button.
+    """Open the cells of the notebook whose URI is given. Each is an open file whose kernels have the notebook's
+    history. The notebook runs the cells: the lens of a kernel has its last result, from whatever front end, and *Run*
+    is the cell's own button.
     """
     from orbit_lsp.state.documents import TooLongError, check_length
     from orbit_lsp.state.session import path_of
@@ -238,7 +241,7 @@ def notebook_did_close(ls: OrbitServer, params: lsp.DidCloseNotebookDocumentPara
 
 
 def leave_alone(ls: OrbitServer, uri: str, why: Exception) -> None:
-    """A file that is too long is as if it were closed, whatever the client sends of it, until it is opened again."""
+    """Treat a file that is too long as closed, whatever the client sends about it, until it is opened again."""
     from orbit_lsp.state.session import path_of
 
     closed(ls, uri)
@@ -280,7 +283,7 @@ def text_changed(
     document: lsp.VersionedTextDocumentIdentifier,
     edits: Sequence[lsp.TextDocumentContentChangeEvent],
 ) -> None:
-    """Of an open file, or of a cell."""
+    """Apply edits of an open file, or of a cell."""
     from orbit_lsp.state.documents import TooLongError
 
     changes = [_change(change) for change in edits]
@@ -451,7 +454,7 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
 
 @on("orbit/panel", waits=True)
 async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
-    """What a client shows beside the text: see `panel`."""
+    """Return what a client shows beside the text: see `panel`."""
     del params
     from orbit_lsp.server import panel as items
 
@@ -492,7 +495,7 @@ for command_name in COMMANDS:
 
 
 def serve() -> int:
-    """Speak LSP on standard input and output until the client leaves; returns the exit status of the process."""
+    """Speak LSP on standard input and output until the client leaves. Return the exit status of the process."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger().handlers[0].addFilter(BriefLog())
     logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it prints every message's body

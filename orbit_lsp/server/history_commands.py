@@ -1,4 +1,4 @@
-"""The commands for A/B comparisons and the history of a kernel. Answered at once, like those of `commands`."""
+"""The commands for A/B comparisons and the history of a kernel. They are answered at once, like those of `commands`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def start(ls: OrbitServer, target: KernelId, wanted: Candidate) -> Run | None:
 
 
 async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
-    """The verdict as a message and the table in the log; the hover has it too. Failures have been reported
+    """Show the verdict as a message and the table in the log; the hover has it too. Failures have been reported
     before.
     """
     if run.task:
@@ -90,7 +90,7 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
 
 
 async def candidates(ls: OrbitServer, target: KernelId) -> list[Candidate]:
-    """Everything that a list offers: what a code action names, then versions, commits and files."""
+    """Return everything that a list offers: what a code action names, then versions, commits and files."""
     first = compare_candidates.choices(ls.session, target)
     path = ls.session.path(target.uri)
     if harness.named(target):
