@@ -1,7 +1,7 @@
 """The launch specs of open files, checked and cached by the text that they depend on.
 
-What reads them is imported on first use: most files have none. Checking one takes a millisecond; it is done when
-somebody asks, never while an edit is taken in. `features.spec_checks` asks once typing has paused.
+The modules that read them are imported on first use: most files have no spec. Checking one takes a millisecond. It is
+done when somebody asks, never while an edit is processed. `features.spec_checks` asks once typing has paused.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MOST_FAULTS = 500
 
 
 def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> EvaluatedSpec | None:
-    """The spec above a kernel; None where there is none.
+    """Return the spec above a kernel, or None if there is none.
 
-    Its places are those of the present text. Who needs none says so with `placed`: then a spec that has only
-    moved is not read again, and faultless ones may have the lines of where they stood.
+    Its places are those of the present text. A caller that needs no places passes `placed=False`. Then a spec that
+    has only moved is not read again, and one without faults may have the lines where it stood before.
     """
     if not speaks(session, uri):
         return None
@@ -52,7 +52,7 @@ def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) 
 
 
 def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[CommentPiece, ...]:
-    """What follows `orbit:` in each line of the spec above a kernel, from its top, at its place."""
+    """Return what follows `orbit:` in each line of the spec above a kernel, from its top, with its place."""
     from orbit_remote.spec.comment_scanner import CommentPiece
 
     asked = _asked(session, uri, kernel) if speaks(session, uri) else None
@@ -61,13 +61,13 @@ def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[CommentPiece,
 
 
 def block_of(session: Session, uri: str, kernel: Kernel) -> SpecBlock | None:
-    """What is written above a kernel, right or wrong; None for nothing."""
+    """Return what is written above a kernel, right or wrong. Return None if nothing is."""
     asked = _asked(session, uri, kernel) if speaks(session, uri) else None
     return asked.block if asked else None
 
 
 def faults(session: Session, uri: str) -> list[Fault]:
-    """What is wrong with the specs of a file, from its top."""
+    """Return what is wrong with the specs of a file, from its top."""
     if not speaks(session, uri):
         return []
     every = list(spec_blocks.strays(text_lines(session, uri), session.files[uri].scan))
@@ -83,19 +83,21 @@ def faults(session: Session, uri: str) -> list[Fault]:
 
 
 def _in_place(known: CheckedSpec, asked: SpecToCheck) -> bool:
-    """What has moved is checked again only where something has a place to tell."""
+    """Say whether a known check still holds in place. A spec that has moved is checked again only if its faults have
+    places.
+    """
     return known.start_line == asked.start or not known.checked.faults
 
 
 def refusal(checked: EvaluatedSpec) -> str | None:
-    """Why a spec is not run, in one sentence; None where nothing is wrong with it."""
+    """Return why a spec is not run, in one sentence. Return None if nothing is wrong with it."""
     error = next((fault for fault in checked.faults if fault.severity == "error"), None)
     return f"line {error.span.line + 1}, in the launch spec: {error.message}" if error else None
 
 
 def shape(session: Session, uri: str, kernel: Kernel) -> tuple[int, int] | None:
-    """Threads a block and bytes of dynamic shared memory of the first CUDA launch of a kernel in its spec; None
-    where there is none, or an error must be fixed first.
+    """Return (threads of a block, bytes of dynamic shared memory) of the first CUDA launch in a kernel's spec. Return
+    None if there is none, or an error must be fixed first.
     """
     checked = spec_of(session, uri, kernel, placed=False) if kernel.language == "cuda" else None
     launch = (
@@ -125,7 +127,7 @@ def lines_of(session: Session, uri: str) -> list[str]:
 
 
 def text_lines(session: Session, uri: str) -> SpecLines:
-    """What is remembered of the present text of an open file."""
+    """Return what is remembered of the present text of an open file."""
     file = session.files[uri]
     document, known = file.document, file.spec_lines
     if known is None or known.version != document.version or known.text is not document.text:
@@ -154,7 +156,7 @@ def speaks(session: Session, uri: str) -> bool:
 
 
 def _all(session: Session, uri: str) -> list[SpecToCheck]:
-    """One for every kernel above which something is said."""
+    """Return the specs to check: one for every kernel that has something written above it."""
     if not speaks(session, uri):
         return []
     requests = [_asked(session, uri, kernel) for kernel in session.files[uri].scan.kernels]
@@ -162,7 +164,7 @@ def _all(session: Session, uri: str) -> list[SpecToCheck]:
 
 
 def _asked(session: Session, uri: str, kernel: Kernel) -> SpecToCheck | None:
-    """None if there is no spec above the kernel."""
+    """Return the spec to check of one kernel, or None if nothing is written above it."""
     text, scan = text_lines(session, uri), session.files[uri].scan
     known = spec_blocks.block_of(text, scan, kernel)
     if known is None or known.block is None:
@@ -182,7 +184,9 @@ def _asked(session: Session, uri: str, kernel: Kernel) -> SpecToCheck | None:
 
 
 def limits(session: Session, uri: str, kernel: Kernel) -> LaunchLimits | None:
-    """The GPU that a CUDA kernel runs on, and what the compiler said of the present text; neither needs a check."""
+    """Return the GPU that a CUDA kernel runs on and what the compiler said of the present text. Neither needs a
+    check.
+    """
     if kernel.language != "cuda":
         return None
     from orbit_remote.spec.rules import LaunchLimits
@@ -242,13 +246,13 @@ def _few(unknown: list[SpecToCheck]) -> bool:
 
 
 def _read(session: Session, uri: str) -> bool:
-    """Whether what stands above kernels has been read, or is soon."""
+    """Say whether what stands above kernels has been read, or will be soon."""
     file, text = session.files[uri], text_lines(session, uri)
     return len(text.text) <= AT_ONCE.most or (text.strays is not None and text.strays[0] is file.scan)
 
 
 def checked(session: Session, uri: str) -> bool:
-    """Whether the specs of a file are known, but for a few."""
+    """Say whether the specs of a file are known, except for a few."""
     if uri not in session.files or not speaks(session, uri):
         return True
     return _read(session, uri) and _few(_unknown(session, uri))
@@ -317,7 +321,7 @@ async def settle(session: Session, uri: str) -> None:
 def _checked(
     lines: list[str], asked: list[SpecToCheck], present: Callable[[], bool]
 ) -> list[tuple[SpecToCheck, EvaluatedSpec]]:
-    """Stops when the text changes."""
+    """Check specs. Stop when the text changes."""
     from orbit_remote.spec import launch_spec
 
     with collector_pause():
