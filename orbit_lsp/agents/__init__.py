@@ -1,1 +1,1 @@
-"""Doors for programs that write kernels: MCP for agents, and a folder that files are dropped in"""
+"""Doors for programs that write kernels: MCP for agents, a folder for dropped files, and a loop."""

@@ -1,13 +1,13 @@
-"""`orbit-lsp watch`: a folder that kernels are dropped into, and a folder that results appear in.
+"""`orbit-lsp watch`: a folder that kernels are dropped into, and a folder in which results appear.
 
-A file is taken by renaming it into a folder of the watcher's own, so that only one of two watchers has it. A
-result is renamed into its place, so that no reader finds half of it. The files of a watcher that was killed
-are answered by the next. A result says whose it is, and replaces no other file's.
+A file is taken by renaming it into a folder of the watcher's own, so only one of two watchers gets it. A result is
+renamed into its place, so no reader finds half of it. If a watcher was killed, the next one answers its files. A
+result says whose it is, and replaces no other file's.
 
 While jobs cannot be recorded, files stay where they were dropped. A result that cannot be written is written later.
 
-The dropped files are not trusted, so nothing is followed out of the folder: a link that is dropped, or that is found
-where taken files are kept, is refused.
+The dropped files are not trusted, so nothing is followed out of the folder: a link that is dropped, or is found among
+the taken files, is refused.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class DropFolder:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """`tell` gets a line for each file that is taken and answered; `timeout_s` limits a run. Raises OSError."""
+        """Make a folder. `tell` gets a line for each file that is taken and answered. `timeout_s` limits a run.
+        Raises OSError.
+        """
         self._timeout_s = timeout_s
         self._queue, self._tell, self._clock = queue, tell, clock
         # the process may go to another folder
@@ -148,7 +150,7 @@ class DropFolder:
                 self._answer_for(folder)
 
     def _answer_for(self, folder: Path) -> None:
-        """What a watcher that was killed had taken."""
+        """Answer for the files that a killed watcher had taken."""
         for path in folder.iterdir():
             if _kind(path) == stat.S_IFDIR:
                 continue
@@ -163,7 +165,9 @@ class DropFolder:
     # -- one file -----------------------------------------------------------------------------
 
     def _look(self) -> tuple[list[str], bool]:
-        """A file is complete when it is as it was at the last look, and has been for `_quiet_s`."""
+        """Look at the dropped files. A file is complete when it has not changed since the last look, nor for
+        `_quiet_s`.
+        """
         time_now = self._clock()
         now: dict[Path, tuple[int, int]] = {}
         for path in sorted(self._dropped.iterdir()):
@@ -220,7 +224,9 @@ class DropFolder:
         self._tell(f"{name}: {content['message']}")
 
     async def _submitted(self, wanted: Request) -> StoredJob:
-        """Submit the job; a watcher that stays waits until it can be recorded. Raises RequestRefusedError and StoreError."""
+        """Submit the job. A watcher that stays waits until it can be recorded. Raises RequestRefusedError and
+        StoreError.
+        """
         while True:
             try:
                 return await self._queue.submit(wanted)
@@ -254,7 +260,7 @@ class DropFolder:
             regular_files.replace(self._place(name), text.encode("utf-8", "replace"))
 
     def _place(self, name: str) -> Path:
-        """Where the result of a file goes: to `k_result.json`, and to `k.cu_result.json` where that is another file's."""
+        """Return the path for the result of a file: `k_result.json`, or `k.cu_result.json` if that is another file's."""
         names = self._names(name)
         if self._waits_beside(name):
             next(names)
@@ -264,7 +270,7 @@ class DropFolder:
         raise AssertionError
 
     def _names(self, name: str) -> Generator[Path]:
-        """The names that its result may have, without end."""
+        """Yield the names that the file's result may have, without end."""
         yield self._named(Path(name).stem, "")
         yield self._named(name, "")
         for number in itertools.count(2):
@@ -275,8 +281,8 @@ class DropFolder:
         return self._results / f"{start}{end}_result.json"
 
     def _waits_beside(self, name: str) -> bool:
-        """Whether a file that has the short name before this one is there, or taken, and has no result yet. In this order: it may be
-        taken meanwhile.
+        """Say whether a file that has the short name before this one is there or taken, and has no result yet. It is
+        looked for in this order, because it may be taken meanwhile.
         """
         file = Path(name)
         if file.suffix.lower() not in _SUFFIXES[1:]:
@@ -295,12 +301,12 @@ def _text(path: Path) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name as its result has it: text, and that of no other file."""
+    """Return a name as its result shows it: it is text, and no other file has it."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _whose(result: Path) -> str | None:
-    """The name of the file that a result is of; None where nothing says so."""
+    """Return the name of the file that a result belongs to. Return None if nothing says so."""
     try:
         with regular_files.opened(result) as file:
             known = _WHOSE.match(regular_files.upto(file, _HEAD))
@@ -311,7 +317,7 @@ def _whose(result: Path) -> str | None:
 
 @contextmanager
 def _locked(folder: Path) -> Generator[None]:
-    """Nobody else who asks for it has this folder meanwhile; on Windows, where folders have no locks, two watchers may."""
+    """Lock a folder against everybody else who asks. Folders have no locks on Windows, where two watchers may use it."""
     if sys.platform == "win32":
         yield
         return
@@ -327,7 +333,7 @@ def _locked(folder: Path) -> Generator[None]:
 
 
 def _own_folder(path: Path) -> Path:
-    """A folder that nobody else can write to, made where it is missing. Raises OSError."""
+    """Make a folder that nobody else can write to, if it is missing. Raises OSError."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     status = path.lstat()
@@ -344,7 +350,7 @@ def _own_folder(path: Path) -> Path:
 
 
 def _kind(path: Path) -> int:
-    """As in `stat.S_IFDIR`, of the name itself; 0 where there is nothing."""
+    """Return what a name itself is, as in `stat.S_IFDIR`, or 0 if there is nothing."""
     try:
         return stat.S_IFMT(path.lstat().st_mode)
     except OSError:

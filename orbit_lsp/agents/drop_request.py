@@ -1,8 +1,8 @@
-"""A dropped file -> a request, and a job's result -> the fields of its result file.
+"""Turns a dropped file into a request, and a job's result into the fields of its result file.
 
-The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`, `Timestamp:` and
-`Type: execute` or `compile_only`; `profile` is ours, as are `Grade: author` or `referee` and `Allow: libraries, precision`. Without a header a file is run, or
-compiled where its name begins with `compile_`.
+The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`,
+`Timestamp:` and `Type: execute` or `compile_only`. `profile`, `Grade: author` or `referee` and `Allow: libraries,
+precision` are ours. Without a header a file is run, or compiled if its name begins with `compile_`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def _header(text: str) -> tuple[Header, int]:
 
 
 def _without_its_indent(text: str, header: int) -> str:
-    """KRAIT's own template indents the header and the first line of the code by four spaces, which is no Python."""
+    """Remove the indent of KRAIT's own template from the header and the first line of the code. The four spaces are
+    no valid Python.
+    """
     lines = text.split("\n")
     if (
         header < len(lines)
@@ -94,7 +96,9 @@ def _without_its_indent(text: str, header: int) -> str:
 
 
 def answer(store: JobStore, job: StoredJob, header: Header) -> dict[str, Any]:
-    """A job that is over in a drop folder's field names: measured values, or null; `orbit` is the whole record."""
+    """Return a job that is over in a drop folder's field names. Values are measured, or null. `orbit` is the whole
+    record.
+    """
     result = result_text.result_of(store, job)
     fields = _fields(job.outcome == "ok", job.summary, result, header)
     fields["warnings"] += static_checks(job.file, store.request(job.id).text)
@@ -103,7 +107,7 @@ def answer(store: JobStore, job: StoredJob, header: Header) -> dict[str, Any]:
 
 
 def static_checks(name: str, text: str) -> list[str]:
-    """What the text of a `.cu` file shows by itself: `k.cu:7: warning: … [static check]`."""
+    """Return what the text of a `.cu` file shows by itself: `k.cu:7: warning: … [static check]`."""
     if kernels.language_of(name) != "cuda":
         return []
     known = kernel_warnings.warnings(text, kernels.tracker("cuda").scan(text))
@@ -121,7 +125,9 @@ def refused(why: str, header: Header) -> dict[str, Any]:
 
 
 def _fields(success: bool, message: str, result: Result | None, header: Header) -> dict[str, Any]:
-    """Times are milliseconds, rates GB/s, sizes bytes, `gpu_utilization` the median in per cent; `bound_type` is a profile's verdict."""
+    """Return the fields of an answer. Times are milliseconds, rates GB/s, sizes bytes. `gpu_utilization` is the
+    median in per cent; `bound_type` is a profile's verdict.
+    """
     finished = result.finished if result else None
     launches = finished.launches if finished else ()
     total_ns = sweep_tables.rated_ns(launches)
@@ -170,7 +176,9 @@ def _warnings(result: Result | None, header: Header, hardware: str | None) -> li
 
 
 def _parameters(finished: c.Finished) -> dict[str, Any] | None:
-    """The launch that `kernel_name` names, and what the compiler says of every kernel; null where neither is known."""
+    """Return the launch that `kernel_name` names, and what the compiler says of every kernel. Return null if neither
+    is known.
+    """
     values: dict[str, Any] = {}
     if finished.launches:
         first = finished.launches[0]

@@ -102,7 +102,7 @@ def of_job(
     code: Sequence[job_store.Code] = (),
     predicted_wait_s: float | None = None,
 ) -> JobAnswer:
-    """`code` is what is shown of the result's own."""
+    """Make the answer for a job. `code` is the part of the result's code to show."""
     finished = result.finished if result else None
     failure = finished.failure if finished else None
     problems = tuple(
@@ -141,7 +141,7 @@ def _code(code: job_store.Code) -> AnswerCode:
 
 
 def _numbers(result: Result) -> tuple[AnswerNumber, ...]:
-    """Of launches and of the compiler, in the order in which they were made."""
+    """Return the numbers of launches and of the compiler, in the order in which they were made."""
     numbers: list[AnswerNumber] = []
     for launch in result.finished.launches:
         timing = launch.timing

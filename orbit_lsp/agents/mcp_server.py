@@ -1,7 +1,8 @@
-"""The engine as tools for coding agents, over the Model Context Protocol: `orbit-lsp mcp`, and /mcp of `orbit-lsp api`
+"""The engine as tools for coding agents, over the Model Context Protocol: `orbit-lsp mcp`, and /mcp of `orbit-lsp
+api`.
 
-Each answer has structured content for programs and a short text for a model. The limit of spending is that of the command
-line which started the server: no tool changes it.
+Each answer has structured content for programs and a short text for a model. The command line that started the server
+sets the limit of spending: no tool changes it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ _Tool = TypeVar("_Tool", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 def _one_of(words: Sequence[str]) -> Any:
-    """Of a word that the queue checks, in a sentence: the SDK's own complaint would be four lines."""
+    """Return the field of a word that the queue checks, with one sentence. The SDK's own complaint would be four
+    lines.
+    """
     return Field(json_schema_extra={"enum": list(words)})
 
 
@@ -129,7 +132,7 @@ _PARAMETERS = {
 
 
 def _taking(fields: str, **defaults: str) -> Callable[[_Tool], _Tool]:
-    """Give a tool parameters for fields of a request, besides those that it has itself; the SDK makes its schema of them."""
+    """Give a tool parameters for fields of a request, besides its own. The SDK makes its schema from them."""
 
     def give(tool: _Tool) -> _Tool:
         context, *own = inspect.signature(tool, eval_str=True).parameters.values()
@@ -146,7 +149,7 @@ def _taking(fields: str, **defaults: str) -> Callable[[_Tool], _Tool]:
 
 @contextmanager
 def _told(kind: type[Exception]) -> Generator[None]:
-    """A record that cannot be used as an error of the protocol."""
+    """Turn a record that cannot be used into an error of the protocol."""
     try:
         yield
     except StoreError as why:
@@ -154,7 +157,7 @@ def _told(kind: type[Exception]) -> Generator[None]:
 
 
 class _Tools:
-    """The tools' common part."""
+    """The common part of the tools."""
 
     def __init__(self, queue: JobQueue, budget_usd: float, *, reads_files: bool) -> None:
         self.queue = queue
@@ -171,7 +174,7 @@ class _Tools:
         return await self.waited(context, job, wait_s)
 
     async def waited(self, context: Context[Any], job: StoredJob, wait_s: float) -> Answer:
-        """The job once it is over, or as it is after `wait_s`; a call that is cancelled ends the job."""
+        """Return the job once it is over, or as it is after `wait_s`. If the call is cancelled, the job ends."""
         step = 0
         try:
             with suppress(TimeoutError):
@@ -230,7 +233,9 @@ class _Tools:
 
 
 class _Server(MCPServer[Any]):
-    """The SDK leaves out arguments that a tool does not have, so that one that is misspelled would do nothing."""
+    """A server that refuses arguments that a tool does not have. The SDK drops them, so a misspelled one would do
+    nothing.
+    """
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -246,8 +251,8 @@ class _Server(MCPServer[Any]):
 
 
 def server(queue: JobQueue, *, budget_usd: float, reads_files: bool = True) -> MCPServer[Any]:
-    """The server over a queue that takes jobs; `budget_usd` is only shown. `reads_files`: its client is a program of the user
-    who started it, and may name files.
+    """Make the server over a queue that takes jobs. `budget_usd` is only shown. `reads_files`: its client is a
+    program of the user who started it, and may name files.
     """
     sources = _BY_PATH if reads_files else _BY_TEXT
     made = _Server(
@@ -265,7 +270,7 @@ def server(queue: JobQueue, *, budget_usd: float, reads_files: bool = True) -> M
 
 
 async def over_stdio(queue: JobQueue, *, budget_usd: float) -> None:
-    """For a program that started this process: until its end of standard input."""
+    """Serve the program that started this process, until its standard input ends."""
     lowlevel = server(queue, budget_usd=budget_usd)._lowlevel_server  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own run_stdio_async reads without a bound
     with message_lines.standard_input() as lines:
         async with stdio_server(anyio.wrap_file(cast("TextIO", lines))) as (reading, writing):
@@ -273,8 +278,8 @@ async def over_stdio(queue: JobQueue, *, budget_usd: float) -> None:
 
 
 def over_http(queue: JobQueue, *, budget_usd: float, idle_s: float = _IDLE_S) -> Starlette:
-    """The same tools at /mcp. Who may call them is for the server to decide that has this app's routes. A session without a request for
-    `idle_s` seconds ends; a call that waits for its job is a request.
+    """Serve the same tools at /mcp. The server that has this app's routes decides who may call them. A session
+    without a request for `idle_s` seconds ends; a call that waits for its job is a request.
     """
     return server(queue, budget_usd=budget_usd, reads_files=False).streamable_http_app(
         max_request_body_size=limits.BODY.most,

@@ -1,4 +1,6 @@
-"""An agent's messages on standard input, a line each: bounded here, because the MCP package sets no bound"""
+"""An agent's messages on standard input, a line each. Their length is limited here, because the MCP package sets no
+limit.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ _ID = re.compile(rb'"id"\s*:\s*("[\w-]{1,100}"|\d{1,15})')
 
 
 class MessageLines:
-    """What `mcp.server.stdio` iterates. In the place of a message that is too long, or cannot be read, comes one that no server knows, so that
-    the client has an error for an answer.
+    """The lines that `mcp.server.stdio` iterates. A message that is too long, or cannot be read, is replaced by one
+    that no server knows. So the client gets an error as its answer.
     """
 
     def __init__(self, stdin: BinaryIO) -> None:
         self._stdin = stdin
 
     def readline(self) -> str:
-        """The next message, or an empty text at the end of the input."""
+        """Return the next message, or "" at the end of the input."""
         line = self._stdin.readline(AGENT_MESSAGE.most + 1)
         if len(line) <= AGENT_MESSAGE.most:
             if codec.is_crowded(line):
@@ -44,8 +46,8 @@ class MessageLines:
 
 
 def _is_json(line: bytes) -> bool:
-    """Whether the package can read it: it leaves a message without an answer that has half a surrogate pair or 200 lists, each
-    within the other.
+    """Say whether the package can read a message. It leaves a message without an answer that has half a surrogate
+    pair, or 200 lists within each other.
     """
     try:
         pydantic_core.from_json(line.decode("utf-8", "replace"))
@@ -63,7 +65,7 @@ def _left_out(why: str, head: bytes, tail: bytes = b"") -> str:
 
 @contextmanager
 def standard_input() -> Generator[MessageLines]:
-    """Standard input, which is empty meanwhile for whatever else reads it."""
+    """Give standard input as messages. Meanwhile it is empty for anything else that reads it."""
     private = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""The coordinator of a loop: step after step, each in the journal, until a limit or the target is reached."""
+"""The coordinator of a loop. It does step after step, each in the journal, until a limit or the target is reached."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ Work = Callable[[bool], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class LoopLimits:
-    """`no_progress` and `failures` are of iterations in a row; `wait_minutes` of one answer of the worker or the reviewer."""
+    """Limits of a loop. `no_progress` and `failures` count iterations in a row. `wait_minutes` limits one answer of
+    the worker or the reviewer.
+    """
 
     iterations: int = 40
     minutes: float = 360.0
@@ -51,7 +53,7 @@ class LoopWatcher(Protocol):
 
 
 class LoopError(Exception):
-    """The loop cannot begin; `outcome` is that of the first measurement."""
+    """The loop cannot begin. `outcome` is that of the first measurement."""
 
     def __init__(self, outcome: c.Outcome, text: str, remedy: str = "") -> None:
         super().__init__(text)
@@ -61,9 +63,9 @@ class LoopError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoopSetup:
-    """What a loop is made of. `harness` hashes everything else that a measurement depends on, from the text at the start and the
-    text that is measured; `remedy` is how a job says that the budget has no money for it; `simulated` is a dry run, which changes
-    and measures nothing.
+    """The parts of a loop. `harness` hashes everything else that a measurement depends on, from the text at the start
+    and the measured text. `remedy` is how a job says that the budget has no money for it. `simulated` is a dry run,
+    which changes and measures nothing.
     """
 
     subject: LoopSubject
@@ -85,7 +87,7 @@ class Loop:
         self._now = "begin"
 
     async def run(self) -> LoopSummary:
-        """Until it ends. Raises LoopError, JournalError and OSError."""
+        """Run the loop until it ends. Raises LoopError, JournalError and OSError."""
         self._journal.write("session", "begin")
         (self._journal.folder / "stop").unlink(missing_ok=True)
         beating = asyncio.create_task(self._beat())
@@ -116,7 +118,7 @@ class Loop:
             ) from None
 
     def _recent(self) -> list[Iteration]:
-        """Since the last stop: whoever starts a loop again has looked at what stopped it."""
+        """Return the iterations since the last stop: whoever starts a loop again has looked at what stopped it."""
         stops = [entry.iteration for entry in self._journal.ends("stop")]
         return [row for row in self.rows() if row.iteration > max(stops, default=0)]
 
@@ -126,7 +128,7 @@ class Loop:
         return judge.measured_of(data["measured"]).now_ns if data else None
 
     def _stop(self) -> tuple[str, str] | None:
-        """(what stops the loop, in a sentence); None to go on."""
+        """Return what stops the loop, in a sentence. Return None to go on."""
         rows, recent, limits = self.rows(), self._recent(), self._limits
         best = history.best_ns(rows, self._start_ns)
         target, last = self._setup.target, recent[-1] if recent else None
@@ -163,7 +165,7 @@ class Loop:
     # -- steps --------------------------------------------------------------------------------
 
     async def _step(self, name: str, iteration: int, work: Work) -> dict[str, Any]:
-        """What a step came to: as the journal has it, else by doing it. `work` learns whether it had begun before."""
+        """Return the result of a step: from the journal, else by doing it. `work` learns whether it had begun before."""
         known = self._journal.ended(name, iteration)
         if known is not None:
             return known
@@ -176,7 +178,7 @@ class Loop:
         return data
 
     async def _start(self, _again: bool) -> dict[str, Any]:
-        """The kernel as it is. The loop does not begin with one that fails: it begins once the file is fixed."""
+        """Measure the kernel as it is. If it fails, the loop does not begin until the file is fixed."""
         content = await asyncio.to_thread(self._subject.content)
         name, text = await asyncio.to_thread(self._copy, content), subject.text_of(content)
         self._setup.watcher.stage(0, "measuring the kernel as it is")
@@ -218,7 +220,7 @@ class Loop:
         return {}
 
     async def _ask(self, role: Role, number: int, folder: Path, *, again: bool) -> dict[str, Any]:
-        """What a worker or a reviewer answers, or its fault."""
+        """Return what a worker or a reviewer answers, or its fault."""
         left_s = 60 * self._limits.minutes - self._journal.active_s()
         limit_s = max(0.0, min(60 * self._limits.wait_minutes, left_s))
         ask = Ask(role, number, folder, self._subject.path, folder / f"{role}_prompt.txt", limit_s, again)
@@ -232,7 +234,7 @@ class Loop:
         return {"answer": asdict(answer)}
 
     async def _take(self, folder: Path, work: dict[str, Any]) -> dict[str, Any]:
-        """A copy of the kernel file as the worker left it, and whether the harness is as it was."""
+        """Take a copy of the kernel file as the worker left it, and say whether the harness is unchanged."""
         if "fault" in work:
             return {}
         try:
@@ -263,7 +265,7 @@ class Loop:
         return {"fault": "evidence error", "text": why} if changed else {}
 
     async def _show(self, number: int, folder: Path, row: Iteration) -> dict[str, Any]:
-        """What the reviewer looks at."""
+        """Write what the reviewer looks at."""
         text = prompts.reviewer(self._subject, folder, number, self._setup.target, row)
         for name, content in (
             ("measurement.json", records.dumps(asdict(row))),
@@ -299,7 +301,7 @@ class Loop:
         return asdict(replace(row, at=self._journal.entries[-1].at))
 
     async def _apply(self, decided: dict[str, Any], take: dict[str, Any]) -> dict[str, Any]:
-        """KEEP and REVERT: the kernel file, from our own copies, and nothing else."""
+        """Keep or revert: write the kernel file from our own copies, and nothing else."""
         name = take["text"] if decided["decision"] == "KEEP" else self._best()
         if not self._setup.simulated:
             await asyncio.to_thread(self._subject.put, self._content(name))
@@ -347,7 +349,7 @@ class Loop:
     # -- copies -------------------------------------------------------------------------------
 
     def _best(self) -> str:
-        """The name of the copy of the best version so far."""
+        """Return the name of the copy of the best version so far."""
         applied = self._journal.ends("apply")
         if applied:
             return str(applied[-1].data["best"])
@@ -377,7 +379,7 @@ class Loop:
         return content
 
     def _patch(self, folder: Path, before: bytes, now: bytes) -> None:
-        """What the worker changed, for people and the reviewer."""
+        """Write what the worker changed, for people and the reviewer."""
         then, since = (subject.text_of(content).splitlines(keepends=True) for content in (before, now))
         name = self._subject.path.name
         text = "".join(difflib.unified_diff(then, since, f"best/{name}", f"now/{name}"))
@@ -402,6 +404,6 @@ def _trailing(rows: Sequence[Iteration], outcome: str) -> int:
 
 
 def _without_progress(rows: Sequence[Iteration]) -> int:
-    """Iterations since the last one that was kept; failures of the machine are no attempts."""
+    """Count the iterations since the last one that was kept. Failures of the machine are no attempts."""
     tried = [row for row in rows if row.outcome != "infrastructure failure"]
     return next((at for at, row in enumerate(reversed(tried)) if row.decision == "KEEP"), len(tried))

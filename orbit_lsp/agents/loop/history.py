@@ -1,4 +1,4 @@
-"""The history of a loop: `history.jsonl`, a table, and a page with the plot; all made anew from the journal."""
+"""The history of a loop: `history.jsonl`, a table, and a page with the plot. All are made anew from the journal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def table(kernel: str, rows: Sequence[Iteration]) -> Table:
 
 
 def best_ns(rows: Sequence[Iteration], start_ns: float | None) -> float | None:
-    """The time of the best version so far, as it was last measured."""
+    """Return the time of the best version so far, by its last measurement."""
     kept = [row.time_ns for row in rows if row.decision == "KEEP"]
     return kept[-1] if kept else start_ns
 
@@ -71,7 +71,7 @@ def _subtitle(rows: Sequence[Iteration]) -> str:
 
 
 def _plots(kernel: str, rows: Sequence[Iteration], start_ns: float | None) -> list[Plot]:
-    """The best so far after each iteration, and the candidates that were measured."""
+    """Plot the best so far after each iteration, and the candidates that were measured."""
     steps = [
         (0, start_ns),
         *((row.iteration, best_ns(rows[: at + 1], start_ns)) for at, row in enumerate(rows)),

@@ -1,8 +1,8 @@
-"""The journal of a loop: every step is written down before it begins and after it has ended, so that a loop that was
-killed goes on where it was and does nothing twice.
+"""The journal of a loop. Every step is written down before it begins and after it has ended. So a loop that was
+killed goes on where it was, and does nothing twice.
 
-`journal.jsonl` is the loop's only memory; what it has of iterations, counts and the best version is read from there. A lock
-of SQLite, the same on every platform, keeps a second loop out; `heartbeat.json` says to others what goes on.
+`journal.jsonl` is the loop's only memory: iterations, counts and the best version are read from it. A lock of SQLite,
+the same on every platform, keeps a second loop out. `heartbeat.json` tells others the present state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JournalError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A line of the journal. `iteration` is 0 for what belongs to none; `at` is seconds since 1970."""
+    """A line of the journal. `iteration` is 0 if it belongs to none. `at` is seconds since 1970."""
 
     step: str
     state: State
@@ -83,7 +83,7 @@ class Journal:
         self.entries.append(entry)
 
     def ended(self, step: str, iteration: int = 0) -> dict[str, Any] | None:
-        """What a step came to; None where it has not ended."""
+        """Return the result of a step. Return None if it has not ended."""
         return next(
             (it.data for it in self.entries if (it.step, it.state, it.iteration) == (step, "end", iteration)),
             None,
@@ -96,7 +96,7 @@ class Journal:
         return [entry for entry in self.entries if (entry.step, entry.state) == (step, "end")]
 
     def active_s(self) -> float:
-        """How long the loop has been at work before now, the times between its processes left out."""
+        """Return how many seconds the loop has worked before, without the times between its processes."""
         total, began, last = 0.0, 0.0, 0.0
         for entry in self.entries:
             if entry.step == "session":
@@ -112,7 +112,7 @@ class Journal:
 
 
 def _locked(folder: Path) -> sqlite3.Connection:
-    """Held until it is closed or this process ends, however it ends."""
+    """Lock the folder until the connection is closed or this process ends, however it ends."""
     try:
         return lock(folder / _LOCK)
     except sqlite3.Error as error:
@@ -124,7 +124,7 @@ def _locked(folder: Path) -> sqlite3.Connection:
 
 
 def _empty(folder: Path) -> None:
-    """The journal goes last: without it nobody would take this for the folder of a loop."""
+    """Empty the folder. The journal is removed last: without it nobody would take this for the folder of a loop."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name == FILE):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -141,7 +141,9 @@ def _who(folder: Path) -> str:
 
 
 def _read(path: Path) -> list[JournalEntry]:
-    """A last line that was being written when its process was killed is cut off; nothing has happened after it."""
+    """Read the journal. A last line that was being written when its process was killed is cut off; nothing happened
+    after it.
+    """
     try:
         content = regular_files.read(path, limits.LOOP_JOURNAL)
     except FileNotFoundError:
@@ -170,5 +172,5 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _check(record: dict[str, Any]) -> str:
-    """What a line that somebody has edited does not have."""
+    """Return a checksum of a line. A line that somebody has edited does not have the right one."""
     return content_hash(_line(record))[:16]

@@ -1,9 +1,9 @@
-"""What becomes of a change: measured in turn against the best so far by the engine of `orbit-lsp compare`, and judged here.
+"""Decides about a change. The engine of `orbit-lsp compare` measures it in turn with the best so far.
 
-A change is kept if, and only if, that comparison's verdict is *faster*: seven of seven pairs of runs, or eleven of twelve, and at least
-0.5 % less time. Between equal versions that happens in at most 1 % of comparisons, whatever the noise (half of the 1.9 % of
-`measure.settled`, which errs to both sides alike), and so *inconclusive* is a REVERT: what cannot be told from noise is not
-worth its text. docs/dev/results/decisions.md has the simulation.
+A change is kept only if that comparison's verdict is *faster*: seven of seven pairs of runs, or eleven of twelve, and
+at least 0.5 % less time. Between equal versions that happens in at most 1 % of comparisons, whatever the noise. (That
+is half of the 1.9 % of `measure.settled`, which errs to both sides alike.) So *inconclusive* is a REVERT: a change
+that looks like noise is not worth its text. docs/dev/results/decisions.md has the simulation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a measurement came to. Times are nanoseconds, of each run that counts; `then` is the best so far."""
+    """The result of a measurement. Times are nanoseconds, one of each run that counts. `then` is the best so far."""
 
     outcome: c.Outcome
     message: str = ""
@@ -52,17 +52,17 @@ class Measured:
 
 
 class Meter(Protocol):
-    """Measures texts of the kernel file. The same `key` measures nothing twice."""
+    """Measures texts of the kernel file. The same `key` is not measured twice."""
 
     async def run(self, key: str, text: str) -> Measured: ...
     async def compare(self, key: str, best: str, text: str) -> Measured: ...
 
 
 class QueueMeter:
-    """By jobs of the queue, as every door's: alone on the GPU, within the budget, recorded."""
+    """Measures by jobs of the queue, like every door: alone on the GPU, within the budget, recorded."""
 
     def __init__(self, queue: JobQueue, request: Request) -> None:
-        """`request` is of the kernel file, with everything that a measurement of it needs but its text."""
+        """Make a meter. `request` is of the kernel file, with everything that a measurement needs except its text."""
         self._queue, self._request = queue, request
 
     async def run(self, key: str, text: str) -> Measured:
@@ -112,7 +112,9 @@ class QueueMeter:
 
 @dataclass(frozen=True, slots=True)
 class LoopTarget:
-    """The metric by its name, which ends in its unit, and what it shall come down to; None: as far as possible."""
+    """The goal of a loop. The metric's name ends in its unit; the value is what it shall come down to. None: as far
+    as possible.
+    """
 
     metric: str
     threshold: float | None = None
@@ -132,10 +134,10 @@ def claim_ns(result: WorkerResult) -> float | None:
 
 
 def claim_fault(claim: float | None, measured: Measured) -> str:
-    """Why a worker's number is no measurement of its text; empty if it may be one.
+    """Return why a worker's number is no measurement of its text, or "" if it may be one.
 
-    It was measured in a run of its own at another time. Two such runs differ by up to `measure.RUN_TO_RUN`, seen on an H100
-    over hours; where the runs of this very comparison lie further apart, by that.
+    It was measured in a run of its own at another time. Two such runs differ by up to `measure.RUN_TO_RUN`, seen on
+    an H100 over hours. If the runs of this comparison lie further apart, that difference is allowed.
     """
     if claim is None or not measured.now_runs or measured.now_ns is None:
         return ""
@@ -158,7 +160,7 @@ def judged(
     *,
     changed: bool,
 ) -> Iteration:
-    """What becomes of the change of an iteration whose evidence stands so far."""
+    """Decide about the change of an iteration whose evidence stands so far."""
     claim = claim_ns(result)
     row = Iteration(
         number,
@@ -219,5 +221,5 @@ def _sentence(measured: Measured) -> str:
 
 
 def measured_of(data: dict[str, Any]) -> Measured:
-    """As the journal has it."""
+    """Build a measurement from the journal's form."""
     return codec.build(Measured, codec.read_json(json.dumps(data)))

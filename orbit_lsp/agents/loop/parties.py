@@ -1,5 +1,6 @@
-"""Who does the work of a loop: a worker and a reviewer that write their files by themselves (manual), programs that the loop
-starts (command), or nobody (dry-run: made-up answers, so that the whole folder can be looked at without a GPU).
+"""Who does the work of a loop. In manual mode a worker and a reviewer write their files by themselves. In command
+mode the loop starts programs. In a dry run the answers are made up, so that the whole folder can be looked at without
+a GPU.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _status(path: Path) -> tuple[int, int] | None:
 
 
 class CommandParty:
-    """Starts a program: an argument vector with placeholders, without a shell. It is started once for an iteration: where the
-    loop was killed meanwhile, an answer that is there counts, and an absent one is a failure.
+    """Starts a program from an argument vector with placeholders, without a shell. It is started once for an
+    iteration. If the loop was killed meanwhile, an existing answer counts, and a missing one is a failure.
     """
 
     def __init__(self, role: Role, words: Sequence[str], state: Path, mark: str) -> None:
@@ -135,7 +136,7 @@ class CommandParty:
 
 
 def words_of(text: str, option: str) -> list[str]:
-    """The argument vector of a command. Raises ValueError, with a sentence."""
+    """Return the argument vector of a command. Raises ValueError, with a sentence."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -158,7 +159,7 @@ _START_NS = 300_000.0
 
 
 class DryRun:
-    """A worker and a reviewer that change nothing, and write what a worker and a reviewer would write."""
+    """A worker and a reviewer that change nothing, and write what real ones would write."""
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
@@ -199,12 +200,12 @@ def _effect(iteration: int) -> float:
 
 
 def _drawn(iteration: int, start_ns: float) -> Measured:
-    """The same each time."""
+    """Draw a measurement. It is the same each time."""
     return simulated(random.Random(iteration), start_ns, 1 - _effect(iteration), _NOISE)  # noqa: S311 - no secret
 
 
 def simulated(rng: random.Random, start_ns: float, ratio: float, deviation: float) -> Measured:
-    """A comparison of made-up runs: normal noise of this deviation from run to run."""
+    """Compare made-up runs: their noise is normal with this deviation from run to run."""
     then: list[float] = []
     now: list[float] = []
     while True:

@@ -1,4 +1,4 @@
-"""What a worker and a reviewer are asked, as text: the task, what is known, the rules, and the file to write."""
+"""The texts for a worker and a reviewer: the task, what is known, the rules, and the file to write."""
 
 from __future__ import annotations
 

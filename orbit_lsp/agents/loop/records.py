@@ -116,7 +116,7 @@ class LoopSummary:
 
 
 class UnusableAnswerError(Exception):
-    """What a worker or a reviewer wrote cannot be used; the text is the sentence to record."""
+    """A worker or a reviewer wrote something that cannot be used. The text is the sentence to record."""
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text)
@@ -124,12 +124,16 @@ class UnusableAnswerError(Exception):
 
 
 def unit_ns(metric: str) -> float | None:
-    """The unit that a metric's name ends in, in nanoseconds: 1,000 of `gmean_us`; None for another name."""
+    """Return the unit that a metric's name ends in, in nanoseconds: 1,000 for `gmean_us`. Return None for another
+    name.
+    """
     return {"ns": 1.0, "us": 1e3, "ms": 1e6}.get(metric.rpartition("_")[2])
 
 
 def read(folder: Path, role: Role, iteration: int, cls: type[T]) -> T:
-    """What `role` has written into the folder of an iteration. Raises UnusableAnswerError, and FileNotFoundError."""
+    """Read what `role` has written into the folder of an iteration. Raises UnusableAnswerError, and
+    FileNotFoundError.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     name = FILES[role]
@@ -168,7 +172,7 @@ def read(folder: Path, role: Role, iteration: int, cls: type[T]) -> T:
 
 
 def check(result: WorkerResult, folder: Path, kernel: Path, metric: str) -> None:
-    """The evidence of a worker, as far as files show it. Raises UnusableAnswerError."""
+    """Check the evidence of a worker, as far as files show it. Raises UnusableAnswerError."""
     given = kernel.parent / result.kernel_path
     if kernel not in (_real(given), Path(os.path.normpath(given)), _real(Path(result.kernel_path))):
         _evidence(f"kernel_path is {result.kernel_path!r:.200}, and this loop is about {kernel}")

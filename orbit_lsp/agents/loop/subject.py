@@ -1,7 +1,8 @@
-"""The kernel that a loop is about: its file, and the harness, which is everything else that decides what is measured.
+"""The kernel of a loop: its file, and the harness, which is everything else that decides what is measured.
 
-The harness is every other file that a run uses, the flags of the build files, and in the kernel's own file what says what is computed: the launch spec but
-for its `launch` lines, or KernelBench's `Model`, `get_inputs` and what they use. A worker that changes it changes the task.
+The harness is every other file that a run uses, the flags of the build files, and the part of the kernel's own file
+that says what is computed. That part is the launch spec without its `launch` lines, or KernelBench's `Model`,
+`get_inputs` and what they use. A worker that changes the harness changes the task.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _REFERENCE = ("Model", "get_inputs", "get_init_inputs")
 
 
 class NoSubjectError(ValueError):
-    """The file or the kernel cannot be optimised by a loop; the text is the sentence to say."""
+    """A loop cannot optimise the file or the kernel. The text is the sentence to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSubject:
-    """`path` has no links in it. `name` is the kernel's or the contract's, as a job is asked for it; `checked` is whether
-    anything checks what it computes.
+    """The kernel of a loop. `path` has no links in it. `name` is the kernel's or the contract's, as in a job's
+    request. `checked` says whether anything checks what it computes.
     """
 
     path: Path
@@ -48,7 +49,7 @@ class LoopSubject:
     checked: bool
 
     def content(self) -> bytes:
-        """The kernel file as it is now. Raises OSError, for a link too."""
+        """Return the present content of the kernel file. Raises OSError, for a link too."""
         if self.path.is_symlink():
             raise OSError(0, "it is a link now", str(self.path))
         return regular_files.read(self.path, limits.SOURCE)
@@ -119,9 +120,10 @@ def subject(file: str, kernel: str | None) -> LoopSubject:
 
 
 async def harness_of(subject: LoopSubject, settings: dict[str, Any], start: str, text: str) -> dict[str, str]:
-    """The harness as it is now, with this text of the kernel file: the parts by their names, each with its hash. `start` is the
-    text that the loop began with: by it alone the build files say how the kernel is compiled, because a new `#include` of a
-    library may well bring flags of its own.
+    """Return the present harness with this text of the kernel file: the hash of each part, by its name.
+
+    `start` is the text that the loop began with. Only it decides how the build files say the kernel is compiled,
+    because a new `#include` of a library may well bring flags of its own.
     """
     uri = uri_of(str(subject.path))
     session = Session(setup=RunSetup(folders=[str(Path.cwd())]))
@@ -151,7 +153,9 @@ async def harness_of(subject: LoopSubject, settings: dict[str, Any], start: str,
 
 
 def changed(before: dict[str, str], now: dict[str, str]) -> str:
-    """What differs, as the end of a sentence; empty if nothing does. A text without the kernel fails when it is built."""
+    """Return what differs, as the end of a sentence, or "" if nothing does. A text without the kernel fails when it
+    is built.
+    """
     if not now:
         return ""
     names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
@@ -193,7 +197,7 @@ def _spec(session: Session, target: KernelId) -> dict[str, str]:
 
 
 def _reference(text: str) -> dict[str, str]:
-    """Of a KernelBench file that brings its `Model` along: what that and the inputs are made of."""
+    """Return the parts of a KernelBench file's own `Model` and inputs."""
     if not harness_files.has_model(text):
         return {}
     try:
@@ -214,8 +218,8 @@ def _reference(text: str) -> dict[str, str]:
 
 
 def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
-    """The names that a top-level statement gives a meaning, attributes of them included (`Model.forward = …`), each with
-    what gives it: of an import the one name.
+    """Yield the names that a top-level statement gives a meaning, with what gives it. Attributes are included
+    (`Model.forward = …`); an import gives only the one name.
     """
     if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
         yield statement.name, statement
