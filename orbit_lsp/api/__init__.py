@@ -1,3 +1,3 @@
-"""The evaluation server: the queue over HTTP, with a job API of its own and the request forms of common
-evaluation servers
+"""The evaluation server: the queue over HTTP, with its own job API and the request forms of common evaluation
+servers.
 """

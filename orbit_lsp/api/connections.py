@@ -1,5 +1,5 @@
-"""HTTP connections that are bounded in number and in time: one that sends no request is closed, at once where another
-needs its place.
+"""HTTP connections with limits on their number and time. A connection that sends no request is closed, at once if
+another needs its place.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FILES_OF_JOBS = 256 + 4 * AT_ONCE
 
 
 class _Idle:
-    """Connections that a server waits for, those first that it waits for longest. `silent` have sent no whole head of a request,
-    `served` none since their last answer.
+    """Connections for which the server waits, the longest wait first. `silent` have not sent a whole head of a
+    request, `served` have sent none since their last answer.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,9 @@ class _Idle:
         self.served.pop(connection, None)
 
     def longest(self, newest: BoundedConnection) -> BoundedConnection:
-        """Whose place the newest one gets; itself where the server waits for no other."""
+        """Return the connection that gives its place to the newest one. It is the newest itself if the server waits
+        for no other.
+        """
         for waiting in (self.silent, self.served):
             if (longest := next(iter(waiting), newest)) is not newest:
                 return longest
@@ -79,7 +81,9 @@ class BoundedConnection(H11Protocol):
         self.transport.abort()
 
     def _should_upgrade(self) -> bool:
-        """A client that asks for a WebSocket is answered over HTTP. uvicorn would log which package to install for one."""
+        """Refuse to upgrade. A client that asks for a WebSocket is answered over HTTP; uvicorn would log which
+        package to install for one.
+        """
         return False
 
     def data_received(self, data: bytes) -> None:
@@ -107,13 +111,15 @@ class BoundedConnection(H11Protocol):
         self._late = self.loop.call_later(self.head_s, self._close)
 
     def _close(self) -> None:
-        """The pipelined request of a client that is served again by now keeps its connection."""
+        """Close the connection, unless a pipelined request is being served on it."""
         if not self.cycle or self.cycle.response_complete:
             self.transport.close()
 
 
 class NotebookEndingServer(uvicorn.Server):
-    """Ends its notebook kernels first: who waits for one is told so, and the connection with it is over."""
+    """A server that ends its notebook kernels first. A client that waits for one is told so, which ends its
+    connection.
+    """
 
     def __init__(self, config: uvicorn.Config, notebooks: Notebooks) -> None:
         super().__init__(config)
@@ -130,7 +136,9 @@ class NotebookEndingServer(uvicorn.Server):
 
 
 def most_connections() -> int:
-    """As many as the files that this process may open allow; that limit is raised to what the system permits."""
+    """Return the most connections that the limit of open files allows. That limit is raised as far as the system
+    permits.
+    """
     if sys.platform == "win32":
         return MOST
     import resource

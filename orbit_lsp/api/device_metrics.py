@@ -1,17 +1,19 @@
-"""Counters of a profile -> the groups and names of kernel_eval_server's device metrics.
+"""Turns the counters of a profile into the groups and names of kernel_eval_server's device metrics.
 
-The names on the left are that server's (its DEVICE_METRICS_GUIDE.md), and end in their units: percent, gigabytes (10^9 bytes) per second.
-Those on the right are NVIDIA's. Each of them exists on sm_80, sm_90 and sm_100 (ncu 2025.3.1 lists them for GA100, GH100 and GB100), or
-another option does: the first option whose counters were all collected counts. What was not collected is null, and so is a share of
-nothing, as sectors per request of a kernel that loads nothing. Two values differ from that server's:
+The names on the left are that server's (its DEVICE_METRICS_GUIDE.md), and end in their units: percent, gigabytes
+(10^9 bytes) per second. Those on the right are NVIDIA's. Each of them exists on sm_80, sm_90 and sm_100 (ncu 2025.3.1
+lists them for GA100, GH100 and GB100), or another option does. The first option whose counters were all collected
+counts. A value that was not collected is null. So is a share of nothing, as sectors per request of a kernel that
+loads nothing. Two values differ from that server's:
 
-- `compute_throughput_pct` is of the SMs. That server gives `gpu__compute_memory_throughput`, which is of memory, under this name too.
-- `tensor_pipe_utilization_pct` is of the busiest part of the tensor pipe. That server gives HMMA's alone, which is 0 for WGMMA (sm_90)
-  and tcgen05 (sm_100).
+- `compute_throughput_pct` is of the SMs. That server also gives `gpu__compute_memory_throughput`, which is of memory,
+under this name. - `tensor_pipe_utilization_pct` is of the busiest part of the tensor pipe. That server gives HMMA's
+alone, which is 0 for WGMMA (sm_90) and tcgen05 (sm_100).
 
-`dram_avg_bandwidth_gb_s` is of one memory channel, `dram_total_bandwidth_gb_s` of all. The shares of stalls are NVIDIA's
-`smsp__warp_issue_stalled_*_per_warp_active`, of which no section has more than the two numbers that it is made of. Operations are
-counted as in `profile/roofline.py`; without the sections for FP16 and for tensor cores their total is not known. Pure.
+`dram_avg_bandwidth_gb_s` is of one memory channel, `dram_total_bandwidth_gb_s` of all. The shares of stalls are
+NVIDIA's `smsp__warp_issue_stalled_*_per_warp_active`; sections only have the two numbers that it is made of.
+Operations are counted as in `profile/roofline.py`; without the sections for FP16 and for tensor cores their total is
+not known. Pure.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ def _ratio(above: str, below: str, factor: float = 1.0) -> Option:
 
 
 def _active(known: Sequence[float]) -> float | None:
-    """Cycles of one pass, over the cycles that elapse in the time of a launch, which is another pass's."""
+    """Return the active cycles of one pass as a share of the elapsed cycles. Those are computed from the time of the
+    launch, which another pass measured.
+    """
     cycles, hertz, nanoseconds = known
     elapsed = hertz * nanoseconds * 1e-9
     return min(100.0, 100.0 * cycles / elapsed) if elapsed else None
@@ -187,7 +191,9 @@ DERIVED: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def of(profile: Profile, capability: str) -> dict[str, Any]:
-    """The groups of a profiled launch, with its kernel's name. `capability` is the GPU's, as in `9.0`; empty where it is not known."""
+    """Return the groups of a profiled launch, with its kernel's name. `capability` is the GPU's, as in `9.0`; "" if
+    it is not known.
+    """
     groups: dict[str, dict[str, Any]] = {
         group: {name: _value(profile, options) for name, options in fields.items()}
         for group, fields in TABLE.items()
@@ -213,7 +219,7 @@ def _value(profile: Profile, options: Sequence[Option]) -> float | None:
 
 
 def _roofline(profile: Profile, seconds: float | None, capability: str) -> dict[str, float | None]:
-    """Counts are rates times the time of the launch, which the rates are of."""
+    """Return the counts of the roofline: each is a rate times the time of the launch in which the rate was measured."""
     major = int(capability.partition(".")[0] or 0)
     rate = roofline.operations(profile, packed=major >= _PACKED_FROM)
     traffic = value(profile, _TRAFFIC)

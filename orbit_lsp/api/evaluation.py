@@ -1,7 +1,8 @@
-"""The evaluation server's request forms -> jobs, and jobs -> its answers.
+"""Turns the evaluation server's request forms into jobs, and jobs into its answers.
 
-A candidate is judged against a reference where both are Python with `Model` and `ModelNew` (KernelBench's contract), and by itself
-where an IOContract or a launch spec says how it is run. Times are milliseconds of device time; a value that is not known is null.
+A candidate is judged against a reference if both are Python with `Model` and `ModelNew` (KernelBench's contract), and
+by itself if an IOContract or a launch spec says how it is run. Times are milliseconds of device time. A value that is
+not known is null.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _judged(body: Compare | Evaluate, model: str, candidate: str) -> Request:
 
 
 def _tolerance(body: Compare, reference: str) -> str:
-    """A line that states the request's tolerance, for the end of the reference. Raises RequestRefusedError."""
+    """Return a line that states the request's tolerance, for the end of the reference. Raises RequestRefusedError."""
     if body.rtol is None and body.atol is None:
         return ""
     if harness_files.within(reference):
@@ -140,8 +141,8 @@ def evaluated(body: Evaluate) -> Request:
 def answer(
     job: StoredJob, result: Result | None, request: Request, metrics: Metrics = NOTHING
 ) -> tuple[int, dict[str, Any]]:
-    """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not. Places are those
-    of the text that was handed in.
+    """Return the HTTP status and the body: 200 if the engine did its work, however the kernel did; 500 if it could
+    not. Places are those of the text that was handed in.
     """
     if result is None or metrics.waits:
         return 200, {
@@ -209,7 +210,7 @@ def answer(
 
 
 def _correctness(finished: c.Finished) -> bool | None:
-    """Null where nothing was checked."""
+    """Return whether the answer was right. Null means that nothing was checked."""
     checks = [check for point in finished.points for check in point.checks]
     if finished.outcome == "ok":
         return all(check.passed for check in checks) if checks else None
@@ -227,7 +228,7 @@ def _verdict(finished: c.Finished) -> dict[str, Any] | None:
 
 
 def _stats(timing: Timing | None) -> dict[str, float | None]:
-    """In milliseconds; null for few launches, which have no distribution."""
+    """Return the statistics in milliseconds. They are null for few launches, which have no distribution."""
     names = ("mean", "std", "min", "max", "median", "percentile_95", "percentile_99")
     if timing is None:
         return dict.fromkeys(names)

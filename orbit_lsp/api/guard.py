@@ -27,8 +27,8 @@ _GUESSES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """`rate` is requests per second of one token, or of one address where there is none; `burst` how many at once. `body`
-    is bytes of one request, `bodies` of all that are under way; `body_s` seconds.
+    """Limits of requests. `rate` is requests per second of one token, or of one address without a token; `burst` is
+    how many at once. `body` is bytes of one request, `bodies` of all that are under way; `body_s` is in seconds.
     """
 
     token: str = ""
@@ -45,7 +45,9 @@ SIGN_IN = "/page/sign-in"
 
 
 def cookie_of(token: str) -> str:
-    """What a browser keeps that has shown the token: worth as much here, and no token."""
+    """Return what a browser keeps after it has shown the token. It gives the same access here, and does not reveal
+    the token.
+    """
     return hmac.new(token.encode(), b"the pages of this server", "sha256").hexdigest()
 
 
@@ -159,7 +161,7 @@ class Guard:
 
 
 class _Allowance:
-    """A limit on what clients do: `burst` times at once, then `rate` times a second."""
+    """A limit on clients: `burst` requests at once, then `rate` a second."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
         self._rate, self._burst, self._clock = rate, burst, clock
@@ -171,7 +173,7 @@ class _Allowance:
         return self._now(client) >= 1
 
     def take(self, client: str) -> bool:
-        """The same; and it does."""
+        """Say whether a client may make a request, and count it."""
         left = self._now(client)
         self._left.pop(client, None)
         self._left[client] = (max(0.0, left - 1), self._clock())
@@ -190,14 +192,14 @@ def _address(scope: Scope) -> str:
 
 
 def _given(headers: Mapping[str, str]) -> list[str]:
-    """The tokens and cookies that a request brings. popcorn-cli has one header of its own."""
+    """Return the tokens and cookies of a request. popcorn-cli has one header of its own."""
     pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
     given = [headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-popcorn-cli-id", "")]
     return [each for each in (*given, *(value for name, _, value in pairs if name == COOKIE)) if each]
 
 
 class _Body:
-    """A request's body while it arrives. `taken` are its bytes so far; `refusal` is the answer to one that is refused."""
+    """A request's body while it arrives. `taken` are its bytes so far. `refusal` is the answer if it is refused."""
 
     def __init__(self, receive: Receive, limits: RequestLimits) -> None:
         self._receive, self._limits = receive, limits
@@ -207,7 +209,7 @@ class _Body:
         self.refusal: tuple[int, str] | None = None
 
     async def next(self, held: int) -> Message:
-        """`held` are the bytes of all bodies. Raises _RefusedError."""
+        """Return the next message. `held` counts the bytes of all bodies. Raises _RefusedError."""
         if self._whole:
             return await self._receive()  # the end of the connection
         try:
@@ -231,7 +233,7 @@ class _Body:
         return message
 
     def counted(self, content: bytes) -> bytes:
-        """The body, which is JSON, unless it has too many values. Raises _RefusedError."""
+        """Return the body, which is JSON, unless it has too many values. Raises _RefusedError."""
         if codec.is_crowded(content):
             self.refusal = (
                 400,

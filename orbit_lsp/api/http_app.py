@@ -1,7 +1,7 @@
 """The server's routes: health, jobs, statistics, and the request forms of evaluation servers.
 
-400 for a request that is wrong, 200 for a kernel that fails, 500 with a body where the engine could not do its work, 503
-while jobs cannot be recorded.
+The status is 400 for a wrong request, 200 for a kernel that fails, 500 with a body if the engine could not do its
+work, 503 while jobs cannot be recorded.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def app(
     notebooks: Notebooks | None = None,
     metrics: metric_jobs.MetricSettings = metric_jobs.BY_REQUEST,
 ) -> FastAPI:
-    """`hosts` are the names under which the server may be addressed, `metrics` says which evaluations get device metrics. The
-    routes of `agents` are served too, behind the same guard; popcorn's are, where there are `problems`.
+    """Make the app. `hosts` are the names under which the server may be addressed; `metrics` says which evaluations
+    get device metrics. The routes of `agents` are served behind the same guard. popcorn's routes are served if there
+    are `problems`.
     """
 
     @asynccontextmanager
@@ -135,7 +136,7 @@ def _errors(made: FastAPI) -> None:
 
 
 def _complaint(request: HttpRequest, detail: Mapping[str, Any]) -> str:
-    """What is wrong with a request, as the framework found it."""
+    """Return what is wrong with a request, as the framework found it."""
     place = ".".join(map(str, detail["loc"][1:]))
     if detail["type"] == "json_invalid":
         return f"the body is not JSON: at character {detail['loc'][-1] + 1}: {detail['ctx']['error']}"
@@ -151,7 +152,7 @@ def _complaint(request: HttpRequest, detail: Mapping[str, Any]) -> str:
 
 
 def _methods(made: FastAPI, request: HttpRequest) -> list[str]:
-    """Those of all routes of a path: the framework names the first one's."""
+    """Return the methods of all routes of a path; the framework names only the first route's."""
     methods: set[str] = set()
     for route in made.router.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -202,7 +203,9 @@ def _observing(made: FastAPI, queue: JobQueue) -> None:
 
 
 def _figures(queue: JobQueue) -> dict[str, Any]:
-    """Of the last 1,000 jobs of each grade that this process began: seconds that they waited, and that their places were not free."""
+    """Return figures of the last 1,000 jobs of each grade that this process began: the seconds that they waited, and
+    the seconds that they occupied their places.
+    """
     good, count = queue.forecast.good()
     grades = {
         grade: {

@@ -1,7 +1,8 @@
-"""IOContracts of the evaluation server's requests -> launch specs, which the engine runs.
+"""Turns IOContracts of the evaluation server's requests into launch specs, which the engine runs.
 
-A contract names a kernel's arguments with their shapes and how they are filled, and its launch; so does a launch spec. The spec stands
-in lines of its own above the kernel; places in the text that is run become those of the text that was handed in.
+Both a contract and a launch spec name a kernel's arguments with their shapes and contents, and its launch. The spec
+stands in lines of its own above the kernel. Places in the text that is run become those of the text that was handed
+in.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Launch(BaseModel):
 
     @property
     def options(self) -> list[tuple[str, int]]:
-        """Those of Triton that are given."""
+        """Return the options of Triton that are given."""
         both = (("num_warps", self.num_warps), ("num_stages", self.num_stages))
         return [(name, value) for name, value in both if value is not None]
 
@@ -125,17 +126,17 @@ class Kernel(BaseModel):
 
     @property
     def function(self) -> str:
-        """The function of a Python source that `metadata` names; empty where it names none."""
+        """Return the function of a Python source that `metadata` names, or ""."""
         entry = self.word("entry_point") if self.kernel_type == "multi_kernel" else ""
         return self.word("function_name") or entry
 
     @property
     def target(self) -> str:
-        """The same, or the class."""
+        """Return the function or the class that `metadata` names."""
         return self.function or self.word("class_name")
 
     def word(self, key: str) -> str:
-        """A name of `metadata`, empty where it is not there. Raises RequestRefusedError."""
+        """Return a name of `metadata`, or "" if it is missing. Raises RequestRefusedError."""
         name = str(self.metadata.get(key) or "")
         if name and not _is_name(name):
             raise RequestRefusedError(f"metadata.{key} is {name!r:.60}; it must be a name")
@@ -143,8 +144,8 @@ class Kernel(BaseModel):
 
     @property
     def kernel_name(self) -> str:
-        """Of the kernel in a CUDA or Triton source, with its name spaces or classes if the request has them (`a::k`, `A.k`); empty where
-        it is not there. Raises RequestRefusedError.
+        """Return the name of the kernel in a CUDA or Triton source, with its name spaces or classes if the request
+        has them (`a::k`, `A.k`). Return "" if it is missing. Raises RequestRefusedError.
         """
         name = str(self.metadata.get("kernel_name") or "").removeprefix("::")
         if name and not all(map(_is_name, re.split(r"::|\.", name))):
@@ -165,7 +166,7 @@ class Kernel(BaseModel):
 
     @property
     def backend(self) -> str:
-        """The compiler of a CUDA source that `metadata` names; empty where it names none. Raises RequestRefusedError."""
+        """Return the compiler of a CUDA source that `metadata` names, or "". Raises RequestRefusedError."""
         backend = str(self.metadata.get("backend") or "")
         if self.kernel_type == "cuda" and backend not in ("", "nvcc", "nvrtc"):
             raise RequestRefusedError(f"metadata.backend is {backend!r:.40}; it must be nvcc or nvrtc")
@@ -174,7 +175,9 @@ class Kernel(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ContractSpec:
-    """The text with the contract as a launch spec above its kernel, that kernel's name, and the files that the spec reads."""
+    """A text with the contract as a launch spec above its kernel, that kernel's name, and the files that the spec
+    reads.
+    """
 
     text: str
     kernel: str
@@ -188,7 +191,9 @@ def _is_name(text: str) -> bool:
 def with_spec(
     text: str, language: Language, name: str, io: IOContract, iterations: int | None = None
 ) -> ContractSpec:
-    """`iterations` is the largest number of timed launches. Raises RequestRefusedError."""
+    """Write a contract as a launch spec. `iterations` is the largest number of timed launches. Raises
+    RequestRefusedError.
+    """
     kernel = kernel_of(text, language, name)
     mark = "//" if language == "cuda" else "#"
     lines = text.split("\n")
@@ -201,8 +206,8 @@ def with_spec(
 
 
 def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c.Problem, ...]:
-    """The problems of `text`, the file `name` that was run, at the lines of the text without its contract. What is wrong with the contract
-    itself has no line there.
+    """Return the problems of `text` (the file `name` that was run) at the lines of the text without its contract. A
+    problem of the contract itself has no line there.
     """
     inserted = _INSERTED.search(text)
     if inserted is None:
@@ -225,7 +230,7 @@ def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c
 
 
 def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
-    """The kernel `name`, with or without its name spaces, or the only one. Raises RequestRefusedError."""
+    """Return the kernel `name`, with or without its name spaces, or the only kernel. Raises RequestRefusedError."""
     known = [kernel for kernel in kernels.tracker(language).scan(text).kernels if kernel.launchable]
     have = ", ".join(kernel.qualified for kernel in known) or "none"
     if name:
@@ -247,7 +252,7 @@ def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
 
 
 def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str]) -> list[str]:
-    """The statements of the launch spec; the files that they read are added to `files`."""
+    """Return the statements of the launch spec. The files that they read are added to `files`."""
     comments: list[str] = []
     values: list[str] = []
     by_name = False
@@ -271,14 +276,16 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
 
 
 def named(argument: Argument, language: Language = "cuda") -> str:
-    """A word of Python is a name in CUDA: a kernel's `in`. Raises RequestRefusedError."""
+    """Return the name of an argument. In CUDA a word of Python may be one, such as a kernel's `in`. Raises
+    RequestRefusedError.
+    """
     if not _NAME.fullmatch(argument.name) or (language == "triton" and keyword.iskeyword(argument.name)):
         raise RequestRefusedError(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
     return argument.name
 
 
 def tensor_spec(argument: Argument) -> TensorSpec:
-    """What a tensor is made of, which is either data or a shape. Raises RequestRefusedError."""
+    """Return what a tensor is made of: either data or a shape. Raises RequestRefusedError."""
     spec = argument.tensor_spec
     if spec is None:
         raise RequestRefusedError(f"io.args: the tensor {argument.name} needs a tensor_spec with its shape")
@@ -317,7 +324,7 @@ def _typed(dtype: str | None) -> str:
 
 
 def brought(name: str, spec: TensorSpec, data: TensorData) -> tensors.PackedTensor:
-    """The elements that came with the request. Raises RequestRefusedError."""
+    """Return the elements that came with the request. Raises RequestRefusedError."""
     if spec.init is not None:
         raise RequestRefusedError(f"io.args: {name} has both init and data; give one of them")
     if data.safetensors_b64:
@@ -367,7 +374,7 @@ def _scaled(tensor: str, factor: float | None, offset: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """As it stands in an expression. Raises RequestRefusedError."""
+    """Write a number for an expression. Raises RequestRefusedError."""
     if value is None or not math.isfinite(value):
         raise RequestRefusedError(f"io.args: {value} is not a number that a tensor can be filled with")
     text = str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(value)
@@ -375,8 +382,8 @@ def number(value: float | None) -> str:
 
 
 def scalar(argument: Argument) -> bool | int | float | str:
-    """The value of an argument that is no tensor: a text is an argument of a Python function, or one of Triton's constants. Raises
-    Refused.
+    """Return the value of an argument that is no tensor. A text is an argument of a Python function, or a constant of
+    Triton. Raises RequestRefusedError.
     """
     value = argument.value
     if argument.type == "str":

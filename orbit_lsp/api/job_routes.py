@@ -1,4 +1,4 @@
-"""The server's own job API: submit, list, wait, follow and cancel jobs"""
+"""The server's own job API: submit, list, wait for, follow and cancel jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HINTS = get_type_hints(Request)
 
 
 def _field(field: dataclasses.Field[Any]) -> tuple[Any, Any]:
-    """Of a request, as pydantic wants it."""
+    """Return a field of a request in pydantic's form."""
     if field.default_factory is not dataclasses.MISSING:
         return _HINTS[field.name], Field(default_factory=field.default_factory)
     return _HINTS[field.name], ... if field.default is dataclasses.MISSING else field.default

@@ -1,7 +1,7 @@
-"""The jobs that collect an evaluation's device metrics: profiles of what it ran, after it.
+"""The jobs that collect an evaluation's device metrics: they profile what it ran, after it.
 
-Their keys are made of the evaluation's id, so that each is handed in once, whoever asks and after whatever restart. What is collected
-stands in the evaluation's own request (`sections`).
+Their keys are made from the evaluation's id, so each job is handed in once, whoever asks and after any restart. The
+evaluation's own request says what is collected (`sections`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ class ModelNew(Model):
 
 @dataclass(frozen=True, slots=True)
 class MetricSettings:
-    """What the server's environment says: whether requests that do not say so get device metrics, and of which sections."""
+    """What the server's environment says: whether requests that do not say so get device metrics, and from which
+    sections.
+    """
 
     enabled: bool = False
     sections: tuple[str, ...] = device_metrics.SECTIONS
 
     def of(self, request: Request, wanted: bool | None) -> Request:
-        """The evaluation with its sections, if its device metrics are wanted; None: as the server says."""
+        """Return the evaluation with its sections if its device metrics are wanted. None: as the server says."""
         asked = self.enabled if wanted is None else wanted
         return replace(request, sections=self.sections) if asked else request
 
@@ -72,8 +74,8 @@ def settings(environment: Mapping[str, str]) -> MetricSettings:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The answer's `device_metrics` and `device_metrics_why`, which says why the first is null, or a part of it. `waits` is the
-    state of a profile that has not ended.
+    """The answer's `device_metrics` and `device_metrics_why`. The second says why the first, or a part of it, is
+    null. `waits` is the state of a profile that has not ended.
     """
 
     known: dict[str, Any] | None = None
@@ -86,7 +88,7 @@ NOTHING = Metrics(why=_NOT_RUN)
 
 @dataclass(slots=True)
 class _Profile:
-    """The profile of one of the sources: its job, and what it came to or why it did not."""
+    """The profile of one source: its job, and its groups or why there are none."""
 
     job: StoredJob | None = None
     groups: dict[str, Any] | None = None
@@ -96,7 +98,7 @@ class _Profile:
 async def collected(
     queue: JobQueue, job: StoredJob, request: Request, result: Result, *, wait: bool
 ) -> Metrics:
-    """Of an evaluation that is over. With `wait` not before the profiles are."""
+    """Return the metrics of an evaluation that is over. With `wait`, wait until the profiles are over too."""
     wanted, why = _requests(job, request, result)
     if why:
         return Metrics(why=why)
@@ -119,7 +121,7 @@ async def collected(
 
 
 def _requests(job: StoredJob, request: Request, result: Result) -> tuple[dict[str, Request], str]:
-    """The profiles of an evaluation by the field that they fill, or why nothing is profiled."""
+    """Return the profiles of an evaluation by the field that they fill, or why nothing is profiled."""
     finished = result.finished
     if not request.sections or request.action != "run":
         return {}, _NOT_ASKED
@@ -137,18 +139,18 @@ def _requests(job: StoredJob, request: Request, result: Result) -> tuple[dict[st
 
 
 def as_candidate(reference: str) -> str:
-    """The text of a reference that is profiled in the candidate's place: a profile is of `ModelNew`."""
+    """Return the text of a reference in the candidate's place: a profile is of `ModelNew`."""
     return reference + _REFERENCE
 
 
 def _without_host_code(request: Request, result: Result) -> bool:
-    """Whether it is CUDA by a launch spec, of which device code alone is run: also under a profiler."""
+    """Say whether a request is CUDA with a launch spec. Then only its device code is run, also under a profiler."""
     judged = result.finished.judged
     return request.name.endswith(".cu") and judged is not None and judged.grade == "referee"
 
 
 async def _handed_in(queue: JobQueue, request: Request) -> _Profile:
-    """A profile's job, which may be from before: one that ended badly is not run again at each look."""
+    """Hand in a profile's job, or find it from before: one that ended badly is not run again at each look."""
     known = await asyncio.to_thread(queue.store.keyed, queue.door, request.key)
     if known and await asyncio.to_thread(queue.store.request, known.id) == request:
         return _Profile(job=known)
@@ -167,7 +169,7 @@ def _read(queue: JobQueue, profile: _Profile) -> None:
 
 
 def of_result(result: Result) -> tuple[dict[str, Any] | None, str]:
-    """The groups of the longest kernel of a profile, or why the profile has no counters."""
+    """Return the groups of the longest kernel of a profile, or why the profile has no counters."""
     finished = result.finished
     counted = [profile for profile in finished.profiles if profile.tier == "counters"]
     if profile := longest(counted):

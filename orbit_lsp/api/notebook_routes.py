@@ -1,4 +1,4 @@
-"""Notebook kernels on the server's machine: a process for each; requests fetch and hand in its signed messages"""
+"""Notebook kernels on the server's machine, a process for each. Requests fetch and hand in their signed messages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PLACE = re.compile(r"local:(\d+)(?:-(\d+))?")
 
 
 class Opened(BaseModel):
-    """`root` names the notebook's folder, so that a kernel that is started again finds what its cells wrote; `name` is the
-    folder's last part; `secret` signs what is exchanged.
+    """What opens a session. `root` names the notebook's folder, so that a kernel that is started again finds what its
+    cells wrote. `name` is the folder's last part. `secret` signs the messages.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -37,7 +37,7 @@ class Opened(BaseModel):
 
 
 class Notebooks:
-    """`python` runs the cells, empty for the one that is found; `slots` are the server's places."""
+    """The notebook kernels. `python` runs the cells; "" for the one that is found. `slots` are the server's places."""
 
     def __init__(self, slots: list[Slot], python: str = "") -> None:
         self._python = python
@@ -46,7 +46,7 @@ class Notebooks:
         self._closing = False
 
     async def open(self, asked: Opened, client: str) -> str:
-        """The id of a session. Raises RequestRefusedError and OSError."""
+        """Open a session and return its id. Raises RequestRefusedError and OSError."""
         if os.name != "posix":
             raise RequestRefusedError("notebook kernels run on Linux and macOS; on Windows use WSL")
         if asked.contract != requests.VERSION:
@@ -96,7 +96,7 @@ class _Kept:
 
 
 def _visible(slot: Slot) -> dict[str, str]:
-    """The variables with which a process sees a place's GPUs alone."""
+    """Return the variables that let a process see only the place's GPUs."""
     match = _PLACE.fullmatch(slot.name)
     assert match
     numbers = range(int(match[1]), int(match[2] or match[1]) + 1)

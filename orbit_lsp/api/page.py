@@ -99,7 +99,7 @@ def overview(
 
 
 def job(followed: Followed, lines: Sequence[str], *, report: bool) -> str:
-    """One job with everything known about it."""
+    """Show everything that is known about one job."""
     known = followed.job
     path = f"/page/jobs/{escape(known.id)}"
     links = [f'<a href="{path}/report">Report</a>'] if report else []
@@ -117,7 +117,7 @@ def job(followed: Followed, lines: Sequence[str], *, report: bool) -> str:
 
 
 def ranking(name: str, lists: Mapping[str, Sequence[Mapping[str, object]]]) -> str:
-    """The submissions to a leaderboard by place, the fastest first, as `popcorn.ranking` has them."""
+    """Show the submissions to a leaderboard by place, the fastest first, as in `popcorn.ranking`."""
     header = ("rank", "seconds", "job", "GPU", "grade", "runs", "submitted (UTC)")
     parts = ['<nav><a href="/">All jobs</a></nav><div id="live">']
     for place, entries in lists.items():

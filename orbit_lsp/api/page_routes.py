@@ -1,4 +1,6 @@
-"""The routes of the pages for people: they read forms and write pages. Server-sent events tell a browser of changes"""
+"""The routes of the pages for people. They read forms and write pages. Server-sent events tell a browser about
+changes.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ async def overview(
 
 
 async def _changes(queue: JobQueue) -> AsyncGenerator[str]:
-    """One at once: something may have changed since the page was made."""
+    """Yield an event for each change. The first comes at once: something may have changed since the page was made."""
     while True:
         change = queue.change()
         yield "event: changed\ndata: jobs\n\n"
@@ -112,7 +114,7 @@ async def _changes(queue: JobQueue) -> AsyncGenerator[str]:
 
 
 async def _form(request: HttpRequest) -> dict[str, str]:
-    """The first value of each name; a text that is no form has none."""
+    """Return the first value of each name. A text that is no form has none."""
     body = (await request.body()).decode("utf-8", "replace")
     try:
         values = parse_qs(body, keep_blank_values=True, max_num_fields=20)

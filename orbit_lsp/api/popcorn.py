@@ -1,6 +1,7 @@
-"""GPU MODE's problems as this server has them, submissions to them -> jobs, and results -> the JSON that popcorn's clients read.
+"""Turns submissions to GPU MODE's problems into jobs, and results into the JSON that popcorn's clients read.
 
-A problem is a folder with a task.yml below the folder of `--problems`; its name is that of its leaderboard.
+A problem is a folder with a task.yml below the folder of `--problems`. The folder's name is the name of its
+leaderboard.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PopcornProblem:
 
 
 def problems(folder: Path) -> list[PopcornProblem]:
-    """Every folder with a task.yml, the folder itself included. Raises OSError."""
+    """Return the problem of every folder with a task.yml, the folder itself included. Raises OSError."""
     places = sorted({file.parent for file in folder.absolute().rglob(harness_files.TASK)})[:_MOST]
     return [PopcornProblem(place.resolve().name.lower(), place) for place in places]
 
@@ -76,7 +77,7 @@ def request(problem: PopcornProblem, mode: str, gpu: str, text: str) -> Request:
 
 
 def _files(folder: Path, task: popcorn_task.Task) -> dict[str, str]:
-    """The problem's modules, all beside the submission. Raises OSError and ValueError."""
+    """Return the problem's modules, which all stand beside the submission. Raises OSError and ValueError."""
     places = {name: folder / f"{name}.py" for name in ("reference", "task", "utils")}
     places |= harness_files.listed(folder, task)
     return {
@@ -87,7 +88,7 @@ def _files(folder: Path, task: popcorn_task.Task) -> dict[str, str]:
 
 
 def _written(task: popcorn_task.Task, *, timed: bool) -> str:
-    """A task.yml of what the job has to do: a test times nothing."""
+    """Write a task.yml with what the job has to do: a test times nothing."""
     lists = {"tests": task.tests or task.benchmarks, "benchmarks": task.benchmarks if timed else ()}
     lines = [f"lang: {json.dumps(task.language)}"]
     lines += ["multi_gpu: true"] if task.several_gpus else []
@@ -143,7 +144,7 @@ def shown(job: StoredJob, request: Request, result: Result | None, queue: dict[s
 
 
 def full_result(job: StoredJob, request: Request, result: Result) -> dict[str, Any]:
-    """What popcorn calls a FullResult; what is not known is null."""
+    """Return what popcorn calls a FullResult. What is not known is null."""
     finished, known = result.finished, about(request)
     run = {
         "success": finished.outcome in ("ok", "wrong answer"), "passed": finished.outcome == "ok", "command": None,
@@ -168,7 +169,7 @@ def full_result(job: StoredJob, request: Request, result: Result) -> dict[str, A
 
 
 def _results(finished: c.Finished) -> dict[str, str]:
-    """popcorn's keys; times are nanoseconds."""
+    """Return the results under popcorn's keys. Times are nanoseconds."""
     tests = [point for point in finished.points if point.case]
     timed = _timed(finished)
     keys = {"check": "pass" if finished.outcome == "ok" else "fail"}
@@ -190,13 +191,15 @@ def _results(finished: c.Finished) -> dict[str, str]:
 
 
 def _timed(finished: c.Finished) -> list[tuple[c.Point, Timing]]:
-    """The benchmarks of the submission, not of the reference."""
+    """Return the benchmarks of the submission, not of the reference."""
     mine = [point for point in finished.points if point.values.get("version") == ENTRY and point.launches]
     return [(point, point.launches[0].timing) for point in mine]
 
 
 def _score(finished: c.Finished, about: dict[str, str]) -> float | None:
-    """Seconds, as the problem ranks: of its last benchmark, or the arithmetic or geometric mean of all."""
+    """Return the score in seconds, as the problem ranks: its last benchmark, or the arithmetic or geometric mean of
+    all.
+    """
     times = [timing.median / 1e9 for _, timing in _timed(finished)]
     if finished.outcome != "ok" or about["mode"] != "leaderboard" or not times:
         return None
@@ -222,7 +225,9 @@ def _when(seconds: float | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of a submission that counts. `text` is a hash: a text that is submitted twice is ranked once. `gpu` is NVML's name."""
+    """The score of a submission that counts. `text` is a hash: a text that is submitted twice is ranked once. `gpu`
+    is NVML's name.
+    """
 
     job: StoredJob
     leaderboard: str
@@ -233,7 +238,7 @@ class Score:
 
 
 def score(job: StoredJob, request: Request, result: Result | None) -> Score | None:
-    """None where it does not count: of another mode or kind, or without a time."""
+    """Return the score of a job. Return None if it does not count: it has another mode or kind, or no time."""
     if result is None or ABOUT not in request.files:
         return None
     known, finished = about(request), result.finished
@@ -247,13 +252,13 @@ def score(job: StoredJob, request: Request, result: Result | None) -> Score | No
 
 
 def place_of(slot: str) -> str:
-    """The name under which clients ask for a place: `local:0`, `H100`."""
+    """Return the name under which clients ask for a place: `local:0`, `H100`."""
     return slot.removeprefix("modal:").partition("#")[0]
 
 
 def ranking(scores: Sequence[Score], gpu: str) -> list[dict[str, Any]]:
-    """The texts of one leaderboard on one place, the fastest first. The score of a text that ran several times is its median: its
-    best would reward those who try again. Without users in this server, the user is null.
+    """Rank the texts of one leaderboard on one place, the fastest first. The score of a text that ran several times
+    is its median: its best would reward those who try again. This server has no users, so the user is null.
     """
     runs: dict[str, list[Score]] = {}
     for known in scores:

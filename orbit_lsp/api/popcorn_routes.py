@@ -1,4 +1,4 @@
-"""popcorn's HTTP routes: leaderboards, submissions, what became of them and their ranking, as popcorn-cli asks for them"""
+"""popcorn's HTTP routes: leaderboards, submissions, their results and their ranking, as popcorn-cli asks for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orbit_lsp.queue.request import RequestRefusedError
 
 
 class _Routes:
-    """What the routes have in common."""
+    """The common part of the routes."""
 
     def __init__(self, queue: JobQueue, problems: Sequence[PopcornProblem]) -> None:
         self.queue = queue
@@ -31,7 +31,9 @@ class _Routes:
         """Job -> its score: what has ended changes no more."""
 
     def gpus(self) -> list[str]:
-        """By the names that a submission may ask for: of a place of this machine, or of a kind of GPU that is rented."""
+        """Return the GPUs that a submission may ask for by name: of a place of this machine, or a kind of GPU that is
+        rented.
+        """
         return list(dict.fromkeys(popcorn.place_of(str(place["name"])) for place in self.queue.places()))
 
     def scores(self, leaderboard: str) -> list[popcorn.Score]:
@@ -60,7 +62,7 @@ class _Routes:
     async def submitted(
         self, leaderboard: str, gpu: str, mode: str, request: HttpRequest
     ) -> StoredJob | JSONResponse:
-        """The job of an upload, or the answer to one that is refused."""
+        """Return the job of an upload, or the answer if it is refused."""
         problem = self.problems.get(leaderboard.lower())
         if problem is None:
             have = ", ".join(self.problems)[:500] or "none"
@@ -170,7 +172,7 @@ def _following(made: FastAPI, known: _Routes) -> None:
 
 
 async def _events(queue: JobQueue, job: StoredJob) -> AsyncGenerator[str]:
-    """`status` while it waits and runs, then `result`, or `error` where nothing was measured."""
+    """Yield `status` while a job waits and runs, then `result`, or `error` if nothing was measured."""
     try:
         async for followed in queue.follow(job.id):
             job = followed.job
@@ -195,5 +197,5 @@ def _event(kind: str, data: dict[str, Any]) -> str:
 
 
 def _refusal(status: int, why: str) -> JSONResponse:
-    """In our form and in the one that popcorn's clients read."""
+    """Return a refusal in our form and in the one that popcorn's clients read."""
     return JSONResponse({"error": why, "detail": why}, status)

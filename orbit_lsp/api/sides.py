@@ -1,8 +1,9 @@
-"""The sides of an evaluation -> KernelBench's `Model` and `ModelNew`, where a side is not written so: a Python class or function whose
-inputs an IOContract says, or a Triton or CUDA kernel with its contract.
+"""Turns the sides of an evaluation into KernelBench's `Model` and `ModelNew`. A side may be a Python class or
+function with its inputs in an IOContract, or a Triton or CUDA kernel with its contract.
 
-Both sides get the same arguments: those of the reference's contract, with new random values in each call, or of its `get_inputs`. A
-kernel gets the tensors among them for its own inputs, and returns its outputs. NVRTC compiles a CUDA kernel, in the process of its side.
+Both sides get the same arguments: those of the reference's contract, with new random values in each call, or those of
+its `get_inputs`. A kernel gets the tensors among them as its own inputs, and returns its outputs. NVRTC compiles a
+CUDA kernel, in the process of its side.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ _INPUTS = textwrap.dedent("""
 
 
 def is_pair(reference: Kernel, candidate: Kernel) -> bool:
-    """Whether the sources are KernelBench's own files, and can be judged as they are."""
+    """Say whether the sources are KernelBench's own files, and can be judged as they are."""
     own = not any(side.contract or side.target for side in (reference, candidate))
     kept = harness_files.kept(candidate.source_code)
     return (
@@ -119,7 +120,9 @@ def is_pair(reference: Kernel, candidate: Kernel) -> bool:
 
 
 def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
-    """The texts of `Model` with its `get_inputs` and the tolerance that its source states, and of `ModelNew`. Raises RequestRefusedError."""
+    """Return the texts of `Model`, with its `get_inputs` and the tolerance that its source states, and of `ModelNew`.
+    Raises RequestRefusedError.
+    """
     model, made = _pair(reference, candidate)
     within = harness_files.within(reference.source_code)
     try:
@@ -142,8 +145,8 @@ def _pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
 
 
 def alone(kernel: Kernel) -> tuple[str, str] | None:
-    """The same for a source by itself, with itself as the reference; None for what is run as a program or by its launch spec. Raises
-    Refused.
+    """Return the same for a single source, which is its own reference. Return None for a source that is run as a
+    program or by its launch spec. Raises RequestRefusedError.
     """
     if not _is_called(kernel):
         return None
@@ -152,12 +155,14 @@ def alone(kernel: Kernel) -> tuple[str, str] | None:
 
 
 def is_alone(request: Request) -> bool:
-    """Whether it is of a source by itself. The reference says so: a candidate that is compared may end as it likes."""
+    """Say whether a request is of a single source. The reference says so: a candidate that is compared may end as it
+    likes.
+    """
     return request.files.get(FILES[1], "").endswith(_ALONE)
 
 
 def as_handed_in(problems: Sequence[c.Problem], text: str) -> tuple[c.Problem, ...]:
-    """The problems of a candidate's text: what is made here was not handed in, so nothing is at a line of it."""
+    """Return the problems of a candidate's text without lines. The text was made here and not handed in."""
     if not text.startswith(SOURCES.partition("{")[0]):
         return tuple(problems)
     return tuple(
@@ -211,7 +216,7 @@ def _text(kernel: Kernel, role: _Role, *, tensors_alone: bool) -> str:
 
 
 def _own(io: IOContract) -> list[object]:
-    """None for each tensor that goes in, and the value of each scalar."""
+    """Return None for each tensor that goes in, and the value of each scalar."""
     return [
         None if argument.type == "tensor" else io_contract.scalar(argument)
         for argument in io.args
@@ -220,7 +225,7 @@ def _own(io: IOContract) -> list[object]:
 
 
 def _goes_in(argument: Argument) -> bool:
-    """A tensor is no constant, whatever its contract calls it."""
+    """Say whether an argument goes in. A tensor is no constant, whatever its contract calls it."""
     return argument.role != "output" if argument.type == "tensor" else not argument.is_meta
 
 
@@ -293,7 +298,9 @@ class _NamedKernel:
 
 
 def _header(kernel: Kernel) -> _NamedKernel:
-    """The kernel of a CUDA source with its parameters, as many as the contract has arguments. Raises RequestRefusedError."""
+    """Return the kernel of a CUDA source with its parameters, as many as the contract has arguments. Raises
+    RequestRefusedError.
+    """
     if kernel.contract is None:
         raise RequestRefusedError("a CUDA source that is compared needs an io contract")
     known = io_contract.kernel_of(kernel.source_code, "cuda", kernel.kernel_name)
@@ -309,7 +316,7 @@ def _header(kernel: Kernel) -> _NamedKernel:
 
 
 def _parameter(argument: Argument, parameter: Parameter) -> tuple[str, str, bool]:
-    """The fields of its `cuda_source.SourceParameter`. Raises RequestRefusedError."""
+    """Return the fields of the argument's `cuda_source.SourceParameter`. Raises RequestRefusedError."""
     name, pointer = io_contract.named(argument), parameter.kind == "pointer"
     if parameter.kind not in ("pointer", "scalar") or not parameter.element:
         raise RequestRefusedError(
@@ -330,7 +337,9 @@ def _parameter(argument: Argument, parameter: Parameter) -> tuple[str, str, bool
 
 
 def _typed(kernel: Kernel) -> Kernel:
-    """The same with an element type for each tensor: those of a CUDA kernel's parameters where the contract has none. Raises RequestRefusedError."""
+    """Return the same kernel with an element type for each tensor: that of the CUDA kernel's parameter if the
+    contract has none. Raises RequestRefusedError.
+    """
     if kernel.kernel_type != "cuda":
         return kernel
     io, header = kernel.contract, _header(kernel).header
@@ -351,7 +360,7 @@ def _typed(kernel: Kernel) -> Kernel:
 
 
 def _launch(io: IOContract) -> tuple[io_contract.Launch, str]:
-    """The launch, and its grid as Python writes it. Raises RequestRefusedError."""
+    """Return the launch, and its grid in Python. Raises RequestRefusedError."""
     launch = io.launch or io_contract.Launch()
     if launch.grid is None:
         raise RequestRefusedError("io.launch needs a grid")
@@ -381,8 +390,8 @@ def _within(size: io_contract.Dimensions, what: str, most: tuple[int, int, int])
 
 
 def _kernel(io: IOContract, role: _Role, own: list[object], call: str, ready: str) -> str:
-    """A class whose `forward` makes the outputs, launches the kernel by `call` with `value_0`, `value_1`, …, and returns the outputs.
-    Raises RequestRefusedError.
+    """Write a class whose `forward` makes the outputs, launches the kernel by `call` with `value_0`, `value_1`, …,
+    and returns the outputs. Raises RequestRefusedError.
     """
     lines: list[str] = []
     outputs: list[str] = []
@@ -431,7 +440,7 @@ def _inputs(reference: Kernel, candidate: Kernel) -> str:
 
 
 def _tensor(argument: Argument, device: str) -> str:
-    """An expression that makes the tensor."""
+    """Return an expression that makes the tensor."""
     io_contract.named(argument)
     spec = io_contract.tensor_spec(argument)
     if spec.data is not None:

@@ -1,4 +1,4 @@
-"""Python that a job runs instead of a submitted text: it imports the text by a name, from memory."""
+"""The Python that a job runs in place of a submitted text: it imports the text by a name, from memory."""
 
 from __future__ import annotations
 

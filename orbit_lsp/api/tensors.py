@@ -1,4 +1,6 @@
-"""Tensors that a request brings along, in base64 with zlib or as safetensors -> files beside the job, bit for bit"""
+"""Turns tensors that come with a request, in base64 with zlib or as safetensors, into files beside the job, bit for
+bit.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ class PackedTensor:
     data: bytes
 
     def packed(self) -> str:
-        """As it stands in a file beside the job."""
+        """Return the elements as they stand in a file beside the job."""
         return base64.b64encode(zlib.compress(self.data, 1)).decode()
 
 
 def from_bytes(text: str, dtype: str, shape: Sequence[int], name: str, *, compressed: bool) -> PackedTensor:
-    """Base64 of the elements, or of zlib's format of them. Raises RequestRefusedError."""
+    """Read elements from base64, with or without zlib. Raises RequestRefusedError."""
     size = _size(dtype, shape, name)
     data = _decoded(text, name)
     if compressed:
@@ -49,7 +51,7 @@ def from_bytes(text: str, dtype: str, shape: Sequence[int], name: str, *, compre
 
 
 def from_safetensors(text: str, key: str, name: str) -> PackedTensor:
-    """A tensor of a safetensors file in base64; without a key its only one. Raises RequestRefusedError."""
+    """Read a tensor of a safetensors file in base64; without a key its only one. Raises RequestRefusedError."""
     content = _decoded(text, name)
     try:
         file = stored_tensors.of_bytes(content)
@@ -68,7 +70,7 @@ def _decoded(text: str, name: str) -> bytes:
 
 
 def _size(dtype: str, shape: Sequence[Any], name: str) -> int:
-    """Bytes. Raises RequestRefusedError."""
+    """Return the size in bytes. Raises RequestRefusedError."""
     if dtype not in SIZES:
         raise RequestRefusedError(
             f"{name} has the element type {dtype!r:.30}, which is not one of {', '.join(SIZES)}"

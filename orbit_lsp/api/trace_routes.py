@@ -1,4 +1,4 @@
-"""The routes that take FlashInfer-Bench's and SOL-ExecBench's JSON, and answer with Traces"""
+"""The routes that take FlashInfer-Bench's and SOL-ExecBench's JSON, and answer with Traces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""FlashInfer-Bench's JSON, which SOL-ExecBench shares: Definition, Workload and Solution -> a job, and its result -> a Trace.
+"""Turns FlashInfer-Bench's JSON, which SOL-ExecBench shares, into jobs (Definition, Workload and Solution), and their
+results into Traces.
 
-The reference becomes `Model`, the solution `ModelNew`, and the engine judges them as it judges KernelBench's files. A value that is
-not known is null.
+The reference becomes `Model` and the solution `ModelNew`; the engine judges them as KernelBench's files. A value that
+is not known is null.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _NOT_BUILT = "the solution does not compile: "
 
 
 class _Open(BaseModel):
-    """Fields that are not ours are kept."""
+    """A model that keeps fields that are not ours."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -133,7 +134,7 @@ class Evaluation(BaseModel):
 
 
 def requests(body: Evaluation) -> list[Request]:
-    """A job for each workload. Raises RequestRefusedError."""
+    """Return a job for each workload. Raises RequestRefusedError."""
     definition, solution = body.definition, body.solution
     if solution.definition != definition.name:
         raise RequestRefusedError(
@@ -150,7 +151,7 @@ def requests(body: Evaluation) -> list[Request]:
 
 
 def _entry(solution: Solution) -> str:
-    """Python that makes `_run`: imports it, or builds it from C++ and CUDA."""
+    """Return Python that makes `_run`: it imports it, or builds it from C++ and CUDA."""
     spec, paths = solution.spec, {source.path for source in solution.sources}
     if (match := _ENTRY.fullmatch(spec.entry_point)) and f"{match[1]}.py" in paths:
         return f"from {match[1].replace('/', '.')} import {match[2]} as _run\n"
@@ -300,7 +301,7 @@ def _axes(definition: Definition, workload: Workload) -> dict[str, int]:
 
 
 def _input(name: str, spec: Spec, given: Input, axes: Mapping[str, int], brought: Mapping[str, str]) -> str:
-    """An expression that makes the input."""
+    """Return an expression that makes the input."""
     shape, dtype = _shape(name, spec, axes), _dtype(name, spec)
     if given.type == "scalar":
         if given.value is None or not math.isfinite(given.value):
@@ -353,7 +354,9 @@ Status = Literal[
 
 
 def trace(job: StoredJob, request: Request, result: Result) -> dict[str, Any] | None:
-    """None where the engine could not do its work, which says nothing of the solution; raises RequestRefusedError for a job of another kind."""
+    """Return the trace of a job. Return None if the engine could not do its work, which says nothing about the
+    solution. Raises RequestRefusedError for a job of another kind.
+    """
     if ABOUT not in request.files:
         raise RequestRefusedError(f"job {job.id} was not submitted by POST /v1/traces")
     finished = result.finished
@@ -421,7 +424,7 @@ def _wrong(finished: c.Finished) -> Status:
 
 
 def _performance(finished: c.Finished) -> dict[str, float | None]:
-    """Medians with a cold L2, in milliseconds."""
+    """Return the medians with a cold L2, in milliseconds."""
     reference = next((point for point in finished.points if point.values.get("version") == "Model"), None)
     mine, other = (
         launches[0].timing.median / 1e6 if launches else None
