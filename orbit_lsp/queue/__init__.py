@@ -1,1 +1,3 @@
-"""Jobs without an editor: submitted, followed, cancelled, kept in one SQLite file, run on a pool of GPUs"""
+"""Jobs without an editor: they are submitted, followed, cancelled, kept in one SQLite file, and run on a pool of
+GPUs.
+"""

@@ -1,8 +1,11 @@
-"""GPUs of a Ray cluster as places of the pool. For each, Ray places an actor on a node with a free GPU; the actor has the
-engine of a click, with a worker of its own, and ends with the process that asked for it.
+"""GPUs of a Ray cluster as places of the pool.
 
-Ray chooses nodes, waits for those that join, and starts an actor again elsewhere when its node leaves. Priorities, limits,
-records and the rule that a job is measured at most once are the queue's. Ray is an extra, imported only for such a pool.
+For each GPU, Ray places an actor on a node with a free one. The actor has the engine of a click, with a worker of its
+own, and ends with the process that asked for it.
+
+Ray chooses nodes, waits for those that join, and starts an actor again elsewhere when its node leaves. The queue
+keeps priorities, limits and records, and the rule that a job is measured at most once. Ray is an extra, imported only
+for such a pool.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class NodeEngine(Protocol):
 
 
 def connect() -> None:
-    """Join the cluster of the variable RAY_ADDRESS, or the one of this machine. Raises RequestRefusedError."""
+    """Join the cluster of the variable RAY_ADDRESS, or that of this machine. Raises RequestRefusedError."""
     try:
         ray: Any = import_module("ray")
     except ImportError:
@@ -84,7 +87,7 @@ def connect() -> None:
 
 
 def _unreachable(address: str) -> str:
-    """Why nobody answers there; empty where somebody does. Ray itself would ask for two minutes."""
+    """Return why nobody answers there, or "" if somebody does. Ray itself would ask for two minutes."""
     if address == _CURRENT:
         try:
             address = _current(Path(_CURRENT))
@@ -101,7 +104,9 @@ def _unreachable(address: str) -> str:
 
 
 def _current(note: Path) -> str:
-    """The address in Ray's note. Raises OSError. Whoever writes this file could run code here: Ray sends pickles."""
+    """Return the address in Ray's note. Raises OSError. Whoever writes this file could run code here, because Ray
+    sends pickles.
+    """
     for path in (note.parent, note):
         if path.lstat().st_uid not in (0, os.getuid()):
             raise PermissionError(f"{path} belongs to another user")
@@ -109,12 +114,12 @@ def _current(note: Path) -> str:
 
 
 def gpus() -> int:
-    """How many the cluster has now."""
+    """Return how many GPUs the cluster has now."""
     return int(import_module("ray").cluster_resources().get("GPU", 0))
 
 
 class Node:
-    """The actor: on a node, with one GPU."""
+    """The actor on a node, with one GPU."""
 
     def __init__(self, options: EngineOptions, make: Make) -> None:
         self._options, self._make = options, make
@@ -122,7 +127,7 @@ class Node:
         self._tasks: dict[str, asyncio.Task[Result]] = {}
 
     async def about(self) -> dict[str, str]:
-        """The node's GPU and versions; the first call starts its worker."""
+        """Return the node's GPU and versions. The first call starts its worker."""
         if self._engine is None:
             self._engine = self._make(_own_place(), self._options)
         machine = await self._engine.machine()
@@ -136,8 +141,8 @@ class Node:
         }
 
     async def perform(self, job: str, request: str, text: str) -> AsyncGenerator[tuple[str, Any]]:
-        """`begun`, then each `stage`, then `result`: its JSON, and the files that it names. `text` is the author's text of the file
-        at the request's path; empty for a request without a path.
+        """Yield `begun`, then each `stage`, then `result`: its JSON, and the files that it names. `text` is the
+        author's text of the file at the request's path; "" for a request without a path.
         """
         yield "begun", platform.node()
         wanted = codec.build(Request, codec.read_json(request), lenient=True)
@@ -165,7 +170,7 @@ class Node:
             del self._tasks[job]
 
     async def cancel(self, job: str) -> None:
-        """Ends a job, and waits for the end of its work."""
+        """End a job, and wait for the end of its work."""
         if task := self._tasks.get(job):
             task.cancel()
             await asyncio.wait([task])
@@ -181,7 +186,7 @@ class ClusterEngine:
         self._actor: Any = None
 
     async def ready(self) -> str:
-        """The GPU's name, as soon as the cluster has one for this place."""
+        """Return the GPU's name, as soon as the cluster has a GPU for this place."""
         last = ""
         while True:
             try:
@@ -208,7 +213,7 @@ class ClusterEngine:
         return node.options(num_gpus=1, num_cpus=0, **chosen).remote(options, self._make)
 
     async def prepare(self, job: str, request: Request) -> None:
-        """Nothing: what is built has to lie on the node that runs it."""
+        """Do nothing: a build has to lie on the node that runs it."""
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         text = json.dumps(asdict(request))
@@ -244,7 +249,7 @@ class ClusterEngine:
         self._leave()
 
     def _leave(self) -> None:
-        """The actor's process ends, and with it its worker."""
+        """End the actor's process, and with it its worker."""
         actor, self._actor = self._actor, None
         if actor is not None and self._ray.is_initialized():
             self._ray.kill(actor)
@@ -255,8 +260,8 @@ async def _value(reference: Any) -> tuple[str, Any]:
 
 
 def _own_place() -> Slot:
-    """The GPU that Ray gave to this process, as a place of this node: Ray's number is NVML's. Ray also hides the other GPUs, by
-    the variable that this removes; the worker hides them for each job.
+    """Return the GPU that Ray gave to this process, as a place of this node: Ray's number is NVML's. Ray also hides
+    the other GPUs by a variable. It is removed here; the worker hides them for each job.
     """
     number = int(import_module("ray").get_gpu_ids()[0])
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)

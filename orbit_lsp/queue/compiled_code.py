@@ -1,4 +1,4 @@
-"""What the compiler made of the kernel of a job: kept with its result, and shown as text, whole or its beginning."""
+"""What the compiler made of a job's kernel. It is kept with the result, and shown as text, whole or its beginning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _MARGIN = "        "
 
 
 def of(finished: c.Finished, architecture: str, corrected: Callable[[str], str]) -> tuple[Code, ...]:
-    """Of each instance, while the source files are there. `corrected` gives a text the names that these have now."""
+    """Return the code of each instance, while the source files are there. `corrected` puts their present names into a
+    text.
+    """
     sources = disassembly.ListedSources()
     return tuple(
         Code(
@@ -46,7 +48,7 @@ def _by_line(
 
 
 def beginning(codes: Sequence[Code], most: int) -> tuple[Code, ...]:
-    """The first `most` lines of the text of all instances."""
+    """Return the first `most` lines of the text of all instances."""
     kept: list[Code] = []
     for code in codes:
         most -= 1  # its heading
@@ -64,7 +66,7 @@ def beginning(codes: Sequence[Code], most: int) -> tuple[Code, ...]:
 
 
 def text(codes: Sequence[Code]) -> list[str]:
-    """`// SASS of saxpy(int), sm_90a: 24 instructions`, then each line of the source with what it became."""
+    """Return `// SASS of saxpy(int), sm_90a: 24 instructions`, then each line of the source with its instructions."""
     lines: list[str] = []
     for code in codes:
         unit = "instructions" if code.level == "sass" else "lines"

@@ -1,7 +1,7 @@
-"""How long jobs waited and took, by grade, and how long one that is submitted now will wait: what this process has seen, and no guess beyond it.
+"""Predicts how long jobs wait, by grade. It only uses what this process has seen.
 
-A job is expected to take what those with the same problem took, in the median, or else those with the same action and grade. Jobs wait in the
-order of the queue for the first of their places that becomes free.
+A job is expected to take the median time of jobs with the same problem, else of those with the same action and grade.
+Jobs wait in the order of the queue for the first of their places that becomes free.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Like:
 
 
 def like(request: Request) -> Like:
-    """A problem is what a candidate is judged against, if that came with it, else the text itself."""
+    """Return what a request is like. A problem is what a candidate is judged against, if that came with it, else the
+    text itself.
+    """
     hashed = hashlib.blake2b(digest_size=16)
     parts = sorted(f"{name}\0{text}" for name, text in request.files.items()) or [request.text]
     kind = f"{request.action} {request.grade} {request.detail}"
@@ -49,7 +51,7 @@ def like(request: Request) -> Like:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Seconds that half and 95 % of `n` jobs took at most."""
+    """The times of jobs. Half of `n` jobs took at most `p50` seconds, 95 % of them at most `p95`."""
 
     p50: float
     p95: float
@@ -57,7 +59,7 @@ class Spread:
 
 
 def spread(seconds: Sequence[float]) -> Spread | None:
-    """None of no job."""
+    """Return the spread of some times, or None without times."""
     if not seconds:
         return None
     ordered = sorted(seconds)
@@ -68,8 +70,8 @@ def spread(seconds: Sequence[float]) -> Spread | None:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """`wait_s`: until the job begins. Of the `of` jobs before that have begun, the share `good` waited as long as was predicted,
-    within 25 % or 2 s; None where none was predicted.
+    """A prediction. `wait_s` is the time until the job begins. `of` is how many earlier jobs have begun. `good` is
+    the share of those that waited as long as predicted, within 25 % or 2 s; None if none was predicted.
     """
 
     wait_s: float
@@ -85,7 +87,7 @@ class _Grade:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A job of the queue: what it is like, and the places that it may run in."""
+    """A job in the queue: what it is like, and the places in which it may run."""
 
     like: Like
     places: Collection[str]
@@ -113,11 +115,11 @@ class Forecast:
             self._good.append(abs(predicted - waited_s) <= max(NEAR_SHARE * waited_s, NEAR_S))
 
     def given_up(self, job: str) -> None:
-        """It will not begin."""
+        """Take note that a job will not begin."""
         self._predicted.pop(job, None)
 
     def ended(self, known: Like, took_s: float) -> None:
-        """`took_s`: how long its place was not free."""
+        """Take note that a job has ended. `took_s` is how long its place was not free."""
         self._grades.setdefault(known.grade, _Grade()).took.append(took_s)
         for key, store in ((known.problem, self._problems), (known.kind, self._kinds)):
             seconds = store.pop(key, None) or deque(maxlen=_LIKE)
@@ -129,15 +131,16 @@ class Forecast:
     # -- what is known -------------------------------------------------------------------------
 
     def expected_s(self, known: Like) -> float | None:
-        """Seconds that such a job takes; None where no job was like it."""
+        """Return the seconds that such a job takes. Return None if no job was like it."""
         seconds = self._problems.get(known.problem) or self._kinds.get(known.kind)
         return statistics.median(seconds) if seconds else None
 
     def waits_s(
         self, running: Mapping[str, tuple[Like, float] | None], ahead: Sequence[Ahead]
     ) -> list[float | None]:
-        """Until each of the jobs `ahead`, in their order, begins; None where that depends on a job that none was like. `running` has each
-        place that takes jobs, with the job there and for how many seconds it has run, or None.
+        """Return the seconds until each of the jobs `ahead` begins, in their order. It is None if that depends on a
+        job like no other. `running` has each place that takes jobs with (the job there, the seconds it has run), or
+        None.
         """
         free: dict[str, float | None] = {place: self._left_s(job) for place, job in running.items()}
         waits: list[float | None] = []
@@ -171,12 +174,12 @@ class Forecast:
         return Predicted(wait_s, sum(self._good) / count if count else None, count)
 
     def good(self) -> tuple[float | None, int]:
-        """The share of predictions that were good, and of how many."""
+        """Return the share of predictions that were good, and how many there were."""
         count = len(self._good)
         return (sum(self._good) / count if count else None), count
 
     def figures(self) -> dict[str, tuple[Spread | None, Spread | None]]:
-        """By grade: how long jobs waited, and took."""
+        """Return, by grade, how long jobs waited and took."""
         return {
             name: (spread(grade.waited), spread(grade.took)) for name, grade in sorted(self._grades.items())
         }

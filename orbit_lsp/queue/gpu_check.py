@@ -1,4 +1,6 @@
-"""Whether a GPU is as it was when the server started: a known kernel's answer and time there, and the memory in use."""
+"""Checks whether a GPU is as it was when the server started: a known kernel's answer and time there, and the memory
+in use.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +34,24 @@ Perform = Callable[[Request], Awaitable[Result]]
 
 @dataclass(frozen=True, slots=True)
 class GpuFigures:
-    """The known kernel's median in nanoseconds, and the most memory in use meanwhile in bytes, None where NVML does not say."""
+    """The figures of a GPU: the known kernel's median in nanoseconds, and the most memory in use meanwhile in bytes;
+    None if NVML does not say.
+    """
 
     ns: float
     used: int | None
 
 
 def suspect(finished: c.Finished) -> bool:
-    """Whether a job may have left its GPU in another state: it crashed, hung, was called suspicious, or ended as infrastructure."""
+    """Say whether a job may have left its GPU in another state: it crashed, hung, was called suspicious, or ended as
+    infrastructure.
+    """
     cheated = bool(finished.judged and finished.judged.suspicious)
     return cheated or finished.outcome in ("runtime error", "timed out", "infrastructure")
 
 
 async def figures(perform: Perform) -> tuple[GpuFigures | None, str]:
-    """The figures and an empty text; or None, and how the check failed."""
+    """Return the figures and an empty text, or None and how the check failed."""
     finished = (await perform(KNOWN)).finished
     timing = finished.launches[0].timing if finished.launches else None
     if finished.outcome != "ok" or timing is None:
@@ -55,7 +61,7 @@ async def figures(perform: Perform) -> tuple[GpuFigures | None, str]:
 
 
 def problem(before: GpuFigures, now: GpuFigures | None, why: str) -> str:
-    """What is wrong with the GPU; empty where nothing is."""
+    """Return what is wrong with the GPU, or "" if nothing is."""
     if now is None:
         return why
     if now.ns > _SLOWER * before.ns:

@@ -1,6 +1,6 @@
-"""The queue of a process: jobs by priority, a pool of places that take them, followers, and the record of it all.
+"""The queue of a process: jobs by priority, a pool of places for them, followers, and the records.
 
-Only ids wait in memory: a request stays in the store until its job begins.
+Only ids wait in memory. A request stays in the store until its job begins.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ CANCELLED = c.Failure("cancelled", "cancelled")
 
 
 class Performer(Protocol):
-    """What carries out the jobs of one place of the pool, one after another."""
+    """Carries out the jobs of one place of the pool, one after another."""
 
     async def ready(self) -> str:
-        """Once ready for jobs, returns its GPU's name, or empty where the place has it or none is known."""
+        """Wait until ready for jobs. Return the GPU's name, or "" if the place has the name or none is known."""
         ...
 
     async def prepare(self, job: str, request: Request) -> None:
-        """What needs no GPU and may come before `perform`, beside other jobs."""
+        """Do what needs no GPU and may come before `perform`, beside other jobs."""
         ...
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...
@@ -86,8 +86,8 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A job as it is now; `position` counts the jobs before it in the queue, None where it does not wait; `predicted` is how long it still
-    waits, as far as that is known.
+    """A job as it is now. `position` counts the jobs before it in the queue, None if it does not wait. `predicted` is
+    how long it still waits, if that is known.
     """
 
     job: StoredJob
@@ -106,8 +106,9 @@ class JobQueue:
         trusted: bool = False,
         guarded: bool = False,
     ) -> None:
-        """`door` names the kind of process in every job's row; `trusted`: its requests are the user's own word. `guarded`: after
-        a job that failed, its GPU is checked before the next one, and set aside while it is not as it was.
+        """Make a queue. `door` names the kind of process in every job's row. `trusted`: its requests are the user's
+        own word. `guarded`: after a job that failed, its GPU is checked before the next job, and set aside while it
+        has changed.
         """
         self.store = store
         self.slots = [*slots, Slot(COMPILER)]
@@ -140,7 +141,9 @@ class JobQueue:
         self._closing = False
 
     async def start(self) -> None:
-        """Begin to take jobs. Raises OSError, StoreError, and RequestRefusedError for settings that no engine can have."""
+        """Begin to take jobs. Raises OSError, StoreError, and RequestRefusedError for settings that no engine can
+        have.
+        """
         engines = [self._make(slot) for slot in self.slots]
         self._engines = {slot.name: engine for slot, engine in zip(self.slots, engines, strict=True)}
         self._owner = await asyncio.to_thread(Owner, self.store.owners)
@@ -175,7 +178,9 @@ class JobQueue:
                 await self._enqueue([(job.id, request)])
 
     async def close(self) -> None:
-        """Cancel what runs, wait for its end, and give up what waits - but for a server, whose next start takes it."""
+        """Cancel what runs, wait for its end, and give up what waits. A server's waiting jobs stay: its next start
+        takes them.
+        """
         self._closing = True
         for entry in list(self._waiting):
             self._drop(entry)
@@ -207,15 +212,17 @@ class JobQueue:
     # -- jobs ---------------------------------------------------------------------------------
 
     async def submit(self, request: Request) -> StoredJob:
-        """The job of a request; it waits from now on. Raises RequestRefusedError and StoreError. Who is cancelled meanwhile has no job."""
+        """Add the job of a request to the queue. Raises RequestRefusedError and StoreError. If the call is cancelled
+        meanwhile, there is no job.
+        """
         (job,) = await self.submit_all([request])
         if isinstance(job, requests.RequestRefusedError):
             raise job
         return job
 
     async def submit_all(self, wanted: Sequence[Request]) -> list[StoredJob | requests.RequestRefusedError]:
-        """The same for several requests, which are recorded together or, where StoreError is raised, not at all. One that is refused
-        does not delay the others.
+        """Add the jobs of several requests. They are recorded together or, if StoreError is raised, not at all. A
+        refused request does not delay the others.
         """
         submitting = asyncio.create_task(self._submit(wanted))
         try:
@@ -254,7 +261,7 @@ class JobQueue:
         return [next(answers) if isinstance(request, Request) else request for request in checked]
 
     def _checked(self, request: Request) -> Request | requests.RequestRefusedError:
-        """The request as it is recorded, or why it is refused."""
+        """Return the request as it is recorded, or why it is refused."""
         if request.action == "compile":  # any place compiles: for the GPU of the one that is named
             named = (slot.gpu for slot in self.slots if slot.gpu and slot.is_called(request.gpu))
             request = replace(request, gpu=next(named, request.gpu))
@@ -279,7 +286,7 @@ class JobQueue:
         return await self.wait(known.id)
 
     async def _cancel_here(self, job: str) -> bool:
-        """False where the job neither waits nor runs in this process."""
+        """Cancel a job. Return False if it neither waits nor runs in this process."""
         if entry := next((waiting for waiting in self._waiting if waiting.id == job), None):
             self._drop(entry)
             await self._end(job, CANCELLED)
@@ -291,11 +298,11 @@ class JobQueue:
         return begins
 
     def position(self, job: str) -> int | None:
-        """How many jobs are before it; None where it does not wait here."""
+        """Return how many jobs are before this one. Return None if it does not wait here."""
         return next((number for number, waiting in enumerate(self._waiting) if waiting.id == job), None)
 
     def positions(self, jobs: Sequence[StoredJob]) -> list[Followed]:
-        """The jobs with how many are before each, and how long each still waits."""
+        """Return the jobs with how many are before each, and how long each still waits."""
         places = {waiting.id: number for number, waiting in enumerate(self._waiting)}
         waits = self._waits_s() if any(job.id in places for job in jobs) else []
         found = [(job, places.get(job.id)) for job in jobs]
@@ -305,7 +312,7 @@ class JobQueue:
         ]
 
     def _waits_s(self) -> list[float | None]:
-        """How long each job that waits will still wait."""
+        """Return how long each waiting job will still wait."""
         now = time.monotonic()
         running = {
             slot.name: (busy[0], now - busy[1]) if (busy := self._busy.get(slot.name)) else None
@@ -322,16 +329,16 @@ class JobQueue:
         return self._at.get(slot)
 
     async def job(self, job: str) -> Followed | None:
-        """None also for a job that came through another door."""
+        """Return a job. Return None also for a job that came through another door."""
         return await asyncio.to_thread(self.followed, job)
 
     def followed(self, job: str) -> Followed | None:
-        """The same; blocks."""
+        """Return a job. Blocks."""
         known = self.store.job(job)
         return self.positions([known])[0] if known and known.door == self.door else None
 
     async def wait(self, job: str, limit_s: float | None = None) -> StoredJob | None:
-        """The job once it is over, or as it is when the time is up; None where there is no such job."""
+        """Return the job once it is over, or as it is when the time is up. Return None if there is no such job."""
         known: StoredJob | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
@@ -340,7 +347,7 @@ class JobQueue:
         return known
 
     async def follow(self, job: str) -> AsyncIterator[Followed]:
-        """The job as it is, and again whenever it or its place in the queue changes, until it is over."""
+        """Yield the job as it is, and again whenever it or its place in the queue changes, until it is over."""
         last: Followed | None = None
         while True:
             tick = self._tick
@@ -359,7 +366,7 @@ class JobQueue:
                 await self.read(self.store.sweep)
 
     async def read(self, what: Callable[[], T]) -> T:
-        """What the store has, once it can be read. Raises StoreError where waiting does not help."""
+        """Return what `what` reads from the store, once it can be read. Raises StoreError if waiting does not help."""
         while True:
             try:
                 return await asyncio.to_thread(what)
@@ -375,13 +382,13 @@ class JobQueue:
     # -- the pool -----------------------------------------------------------------------------
 
     def troubles(self) -> list[sqlite_file.FileTrouble]:
-        """The records that this process cannot write now: of jobs, of runs, of spending."""
+        """Return the records that this process cannot write now: of jobs, of runs, of spending."""
         folders = {self.store.path.parent, *_state_folder()}
         return [trouble for folder in folders for trouble in sqlite_file.troubles(folder)]
 
     def places(self) -> list[dict[str, str | None]]:
-        """Each place for a GPU, with the job that runs there and why it takes none; what is not known or not so is None. A place
-        without a GPU also has `absent`: why it has no GPU.
+        """Return each place for a GPU, with the job that runs there and why it takes none. An unknown or absent value
+        is None. A place without a GPU also has `absent`: why it has no GPU.
         """
         return [
             {
@@ -415,7 +422,7 @@ class JobQueue:
             await self._give_up()
 
     def _begin_waiting(self, entry: _Waiting) -> None:
-        """Its limit, if it has one, counts from here on, or from when it first did."""
+        """Begin to wait for a job. Its limit, if it has one, counts from now, or from when it first waited."""
         if entry.limit_s is None:
             return
         loop = asyncio.get_running_loop()
@@ -447,8 +454,8 @@ class JobQueue:
         self._changed()
 
     async def _build_ahead(self) -> None:
-        """The kernels of jobs that wait, while all their places have other jobs, and are GPUs of this machine. Of the jobs behind the first
-        few not even the request is read: there may be thousands.
+        """Build the kernels of waiting jobs while all their places have other jobs, if these are GPUs of this
+        machine. Only the first few waiting jobs are looked at, because there may be thousands.
         """
         own = {slot.name for slot in self.slots if slot.local}
         while True:
@@ -514,7 +521,7 @@ class JobQueue:
             entry.preparing.cancel()
 
     async def _serve(self, slot: Slot, engine: Performer) -> None:
-        """Jobs one after the other in one place."""
+        """Run jobs one after the other in one place."""
         try:
             if gpu := await engine.ready():
                 self.slots[self.slots.index(slot)] = slot = replace(slot, gpu=gpu)
@@ -547,7 +554,7 @@ class JobQueue:
             await engine.close()
 
     def _ended(self, slot: str, task: asyncio.Task[None]) -> None:
-        """A place whose task has ended by itself takes no job any more, and says so."""
+        """Report a place whose task has ended by itself. It takes no job any more."""
         if task.cancelled() or not (error := task.exception()):
             return
         log.error("%s takes no more jobs", slot, exc_info=error)
@@ -558,7 +565,7 @@ class JobQueue:
         self._later(self._give_up())
 
     async def _until_sound(self, slot: Slot, engine: Performer, before: gpu_check.GpuFigures) -> None:
-        """Check a place's GPU, again and again while it is not as it was: meanwhile the place takes no job."""
+        """Check a place's GPU again and again until it is as it was. Meanwhile the place takes no job."""
         self._at.pop(slot.name, None)
         while problem := gpu_check.problem(before, *await gpu_check.figures(_check(engine))):
             if slot.name not in self._aside:
@@ -584,8 +591,8 @@ class JobQueue:
                     await tick.wait()
 
     async def _begin(self, slot: Slot, entry: _Waiting) -> Request | None:
-        """What a job asks for, once its beginning is recorded. None where it does not begin: it was cancelled, or it is back in the
-        queue, because nothing can be recorded now.
+        """Record the beginning of a job, and return its request. Return None if it does not begin: it was cancelled,
+        or it is back in the queue because nothing can be recorded now.
         """
         try:
             request = await asyncio.to_thread(self.store.begin, entry.id, slot.name)
@@ -686,7 +693,7 @@ class JobQueue:
 
 
 async def ended_elsewhere(store: JobStore, job: StoredJob) -> StoredJob:
-    """A job of another process once it is over; its process may end too."""
+    """Wait until a job of another process is over. That process may end too."""
     while not job.over:
         await asyncio.sleep(_LOOK_S)
         await asyncio.to_thread(store.sweep)
@@ -701,7 +708,7 @@ def _state_folder() -> list[Path]:
 
 
 async def _figures_before(engine: Performer, slot: Slot) -> gpu_check.GpuFigures | None:
-    """None where there is no GPU, or none that works: its jobs say so."""
+    """Return the figures of a place's GPU. Return None if there is no GPU, or none that works: its jobs say so."""
     try:
         before, why = await gpu_check.figures(_check(engine))
     except Exception:
@@ -718,5 +725,5 @@ def _check(engine: Performer) -> gpu_check.Perform:
 
 
 def engines(options: EngineOptions) -> Callable[[Slot], Performer]:
-    """Makes the engine of each place of a pool."""
+    """Return what makes the engine of each place of a pool."""
     return lambda slot: ClusterEngine(slot, options) if slot.clustered else SlotEngine(slot, options)

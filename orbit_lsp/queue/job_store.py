@@ -1,8 +1,10 @@
-"""Every job and its result, kept over restarts in one SQLite file in the user's state folder. A job's row is
-written before each of its phases begins. If its process is killed, the next reader of the row finds a job
-without an owner, and records that orbit-lsp was killed or crashed.
+"""Every job and its result, kept over restarts in one SQLite file in the user's state folder.
 
-A process also has its own jobs in memory until their ends are written, so that they go on while the file cannot be used.
+A job's row is written before each of its phases begins. If its process is killed, the next reader of the row finds a
+job without an owner, and records that orbit-lsp was killed or crashed.
+
+A process also has its own jobs in memory until their ends are written, so that they go on while the file cannot be
+used.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class StoreError(Exception):
 
 
 class StoreUnusableError(StoreError):
-    """The whole file cannot be used now. `passing`: it may be usable soon, though nobody acts."""
+    """The whole file cannot be used now. `passing`: it may become usable soon without anybody's action."""
 
     def __init__(self, why: UnusableFileError) -> None:
         super().__init__(f"the record of jobs cannot be used: {why}")
@@ -79,7 +81,7 @@ class StoreUnusableError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as its row has it. Times are seconds since 1970. `outcome` is None until it has ended; `slot` is where it
+    """A job as in its row. Times are seconds since 1970. `outcome` is None until it has ended. `slot` is where it
     runs or ran; `why` is what it waits for. `owner` is the process that has it.
     """
 
@@ -108,15 +110,17 @@ class StoredJob:
 
     @property
     def waited_s(self) -> float | None:
-        """Until it began, or ended without that; None while it waits. Of a job that was resumed, since it was submitted first."""
+        """Return the seconds until it began, or until it ended without beginning; None while it waits. For a resumed
+        job they count from its first submission.
+        """
         until = self.started if self.started is not None else self.ended
         return None if until is None else max(0.0, until - self.submitted)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """Instructions that follow each other and are of one line, from 1, of `file`; `line` is None where none is known. `inner` names
-    the lines that were inlined there (`half.h:12`), and `source` is the line's text, empty where its file cannot be read.
+    """Consecutive instructions of one line, from 1, of `file`; `line` is None if none is known. `inner` names the
+    lines that were inlined there (`half.h:12`). `source` is the line's text, "" if its file cannot be read.
     """
 
     file: str
@@ -128,8 +132,8 @@ class CodeLine:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What the compiler made of one instance of a kernel. `length` counts the instructions of SASS, and the lines of another
-    level, which all stand under no line of the source.
+    """What the compiler made of one instance of a kernel. `length` counts the instructions of SASS, or the lines of
+    another level. Those have no source lines.
     """
 
     kernel: str
@@ -141,9 +145,9 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a job came to. `problems` have their places in the author's file; `text` are the tables of a hover, each number
-    with its source; `report` is a page for a browser, `profile` the file for Nsight Compute, both empty where there is none.
-    `versus` is of a comparison: the sentence with its interval. `code` is of a request with `levels`.
+    """The result of a job. `problems` have their places in the author's file. `text` has the tables of a hover, each
+    number with its source. `report` is a page for a browser and `profile` the file for Nsight Compute; "" if there is
+    none. `versus` is of a comparison: the sentence with its interval. `code` is of a request with `levels`.
     """
 
     finished: c.Finished
@@ -161,8 +165,8 @@ def jobs_file() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A job of this process. `request` is there once it has begun, `result`, packed, once it has ended; `kept` once the end waits
-    to be written.
+    """A job of this process. `request` is there once it has begun, the packed `result` once it has ended. `kept` is
+    true while the end waits to be written.
     """
 
     job: StoredJob
@@ -172,7 +176,7 @@ class _Own:
 
 
 class JobStore:
-    """Blocking; may be used by several threads, and by several processes at the same time."""
+    """The store of jobs. Calls block. Several threads and several processes may use it at the same time."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Raises StoreError, but not where the file may be usable soon."""
@@ -195,7 +199,7 @@ class JobStore:
     # -- a file that cannot be used -------------------------------------------------------------
 
     def trouble(self) -> StoreUnusableError | None:
-        """Why nothing can be recorded now; None while it can."""
+        """Return why nothing can be recorded now. Return None while recording works."""
         why = self._file.trouble()
         return StoreUnusableError(why) if why else None
 
@@ -210,7 +214,7 @@ class JobStore:
         return True
 
     def unwritten(self) -> int:
-        """How many jobs have ended whose ends wait to be written."""
+        """Return how many jobs have ended whose ends wait to be written."""
         with self._lock:
             return sum(own.kept for own in self._own.values())
 
@@ -228,8 +232,8 @@ class JobStore:
     # -- writing ------------------------------------------------------------------------------
 
     def add(self, request: Request, owner: str, door: str) -> tuple[StoredJob, bool]:
-        """The job of a request, and whether it is new: a key that was used before names the job that it made. Raises
-        Refused where that was for another request, and StoreError.
+        """Return the job of a request, and whether it is new: a key that was used before names the job that it made.
+        Raises RequestRefusedError if that was for another request, and StoreError.
         """
         (added,) = self.add_all([request], owner, door)
         if isinstance(added, RequestRefusedError):
@@ -239,7 +243,7 @@ class JobStore:
     def add_all(
         self, wanted: Sequence[Request], owner: str, door: str
     ) -> list[tuple[StoredJob, bool] | RequestRefusedError]:
-        """The same for several requests in one transaction: raises StoreError where none of them could be written."""
+        """Do the same for several requests in one transaction. Raises StoreError if none of them could be written."""
         packed = [(request, _packed(dataclasses.asdict(request))) for request in wanted]
 
         def work(file: sqlite3.Connection) -> list[tuple[StoredJob, bool] | RequestRefusedError]:
@@ -285,8 +289,8 @@ class JobStore:
         return self._one(file, name), True
 
     def begin(self, job: str, slot: str) -> Request:
-        """What a job asks for, which begins in a place. Raises StoreError where that cannot be recorded: a job that began unseen
-        would begin again after a crash.
+        """Record that a job begins in a place, and return its request. Raises StoreError if that cannot be recorded:
+        a job that began unseen would begin again after a crash.
         """
 
         def work(file: sqlite3.Connection) -> Request:
@@ -307,7 +311,7 @@ class JobStore:
         return request
 
     def phase(self, job: str, state: c.State, why: str = "") -> None:
-        """A job that has begun is about to enter a state; recorded later where that is not possible now."""
+        """Record that a job is about to enter a state. If that is not possible now, it is recorded later."""
         with self._lock:
             if (own := self._own.get(job)) and own.result is None:
                 self._own[job] = replace(own, job=replace(own.job, state=state, why=why))
@@ -319,8 +323,8 @@ class JobStore:
             )
 
     def end(self, job: str, result: Result, summary: str) -> StoredJob:
-        """Keep how a job ended, once: of two ends the first counts. That of a job of this process waits in memory while it cannot
-        be written. Raises StoreError for another's.
+        """Record how a job ended, once: of two ends the first counts. The end of this process's own job waits in
+        memory while it cannot be written. Raises StoreError for another's.
         """
         packed = _packed(dataclasses.asdict(result))
         now, outcome = time.time(), result.finished.outcome
@@ -354,7 +358,9 @@ class JobStore:
         return written
 
     def _insert(self, file: sqlite3.Connection, own: _Own) -> None:
-        """A job that is over, where the file that had its row is gone: removed, or damaged and set aside."""
+        """Insert a job that is over into a new file. The file that had its row is gone: removed, or damaged and set
+        aside.
+        """
         job = own.job
         file.execute(
             "insert or ignore into jobs (id, door, state, outcome, summary, action, file, kernel, gpu, slot, priority, key, "
@@ -378,7 +384,7 @@ class JobStore:
             self.end(job, Result(c.failed(job, c.Failure("cancelled", "cancelled"))), "cancelled")
 
     def prune(self, older_s: float, door: str | None = None) -> int:
-        """Remove the jobs that ended longer ago, of one door where it is given; returns how many."""
+        """Remove the jobs that ended longer ago, only of one door if it is given. Return how many."""
         self.sweep()
         gone = self._do(
             lambda file: (
@@ -409,7 +415,7 @@ class JobStore:
                 self.end(job, Result(c.failed(job, why)), f"{why.category}: {why.message}")
 
     def adopt(self, owner: str, door: str) -> list[StoredJob]:
-        """The waiting jobs of processes of this door that are gone: from now on they are the owner's."""
+        """Give the owner the waiting jobs of processes of this door that are gone."""
         self.sweep()
 
         def work(file: sqlite3.Connection) -> list[StoredJob]:
@@ -441,11 +447,11 @@ class JobStore:
     # -- reading ------------------------------------------------------------------------------
 
     def owns(self, job: str) -> bool:
-        """Whether this process has the job, and its end is not written."""
+        """Say whether this process has the job, and its end is not written."""
         return job in self._own
 
     def job(self, job: str) -> StoredJob | None:
-        """By its id or the only beginning of one."""
+        """Return a job by its id, or by the unique beginning of its id."""
         if not 4 <= len(job) <= 64 or not job.isascii() or not job.isalnum():
             return None
         job = job.lower()
@@ -458,7 +464,7 @@ class JobStore:
         return self._now(rows)[0] if len(rows) == 1 else None
 
     def keyed(self, door: str, key: str) -> StoredJob | None:
-        """The job of a door that was handed in with this key."""
+        """Return the job of a door that was handed in with this key."""
         rows = self._do(
             lambda file: self._rows(file, "where door = ? and key = ? and key <> ''", (door, key)),
             writes=False,
@@ -473,7 +479,7 @@ class JobStore:
         under_way: bool = False,
         ended_well: str | None = None,
     ) -> list[StoredJob]:
-        """The newest first. `ended_well` names a kernel: only its jobs that ended well."""
+        """Return jobs, the newest first. `ended_well` names a kernel: only its jobs that ended well."""
         with suppress(StoreError):  # a file that cannot be written can still be read
             self.sweep()
         return self._now(
@@ -493,7 +499,7 @@ class JobStore:
         return [job for (job,) in rows]
 
     def counts(self, door: str | None = None) -> dict[str, int]:
-        """Jobs by outcome, and by state where they are under way."""
+        """Count the jobs by outcome, and by state if they are under way."""
         rows = self._all(
             "select coalesce(outcome, state), count(*) from jobs where door = coalesce(?, door) group by 1",
             door,
@@ -507,7 +513,7 @@ class JobStore:
         return self._do(lambda file: self._request(file, job), writes=False)
 
     def result(self, job: str) -> dict[str, Any] | None:
-        """As JSON; None where there is none yet, or none that can be read."""
+        """Return a result as JSON. Return None if there is none yet, or none that can be read."""
         if (own := self._own.get(job)) and own.result:
             packed: Any = own.result
         else:
@@ -554,12 +560,12 @@ def _make(file: sqlite3.Connection, version: int) -> None:
 
 
 def _is_ours(row: Sequence[Any]) -> bool:
-    """Whether a row has the types that we write: another program may have been at the file."""
+    """Say whether a row has the types that we write: another program may have changed the file."""
     return all(isinstance(value, types) for value, types in zip(row, _TYPES, strict=True))
 
 
 def interrupted(state: str) -> c.Failure:
-    """Why a job ended whose process ended first."""
+    """Return why a job ended whose process ended first."""
     if state == "queued":
         text, remedy = "orbit-lsp was killed or crashed while this job waited", "submit it again"
     else:

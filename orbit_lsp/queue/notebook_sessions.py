@@ -1,4 +1,6 @@
-"""The notebook kernels of this user that run now: a description of each, which counts while the kernel's process holds its lock."""
+"""The notebook kernels of this user that run now. Each has a description, which counts while the kernel's process
+holds its lock.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,14 @@ class Running:
         return int(self.id.partition("-")[0])
 
     def state_text(self, now: float) -> str:
-        """With the time since its last cell where it is idle."""
+        """Return the state, with the time since its last cell if it is idle."""
         return (
             f"idle for {max(0.0, now - self.last_cell) / 60:.0f} min" if self.state == "idle" else self.state
         )
 
 
 class Registered:
-    """This process, among them until `close` or its end. Raises OSError."""
+    """This process's entry among the notebook kernels, until `close` or its end. Raises OSError."""
 
     def __init__(self, place: str, folder: Path) -> None:
         self._owner = Owner(_folder())
@@ -63,11 +65,11 @@ class Registered:
         return self._owner.id
 
     def move(self, folder: Path) -> None:
-        """Its folder is another one; the next `describe` says so."""
+        """Set another folder. The next `describe` writes it."""
         self._folder, self._described = str(folder), ()
 
     def describe(self, last_cell: float, cells: int, state: State) -> None:
-        """Written where it has changed."""
+        """Write the description if it has changed."""
         if self._described == (cells, state):
             return
         self._described = (cells, state)
@@ -83,7 +85,7 @@ class Registered:
 
 
 def running() -> list[Running]:
-    """Oldest first."""
+    """Return the kernels that run, the oldest first."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = [path.name for path in _folder().iterdir()]
@@ -117,7 +119,7 @@ def _about(name: str) -> Path:
 
 
 def _read(name: str) -> Running | None:
-    """None for what somebody else has written."""
+    """Read a description. Return None for a file that somebody else has written."""
     with contextlib.suppress(OSError, ValueError):
         about = codec.build(Running, codec.read_json(regular_files.read(_about(name), limits.STATE)))
         return about if about.id == name else None

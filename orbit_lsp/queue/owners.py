@@ -1,4 +1,4 @@
-"""Which process has a job, and whether it still lives: a lock that the system lets go when its holder ends."""
+"""Which process has a job, and whether it still lives. The system releases the owner's lock when the process ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbit_lsp.state.sqlite_file import is_held, lock
 
 
 class Owner:
-    """This process, as owner of jobs; alive until it is closed or the process ends, however it ends."""
+    """This process as owner of jobs. It is alive until it is closed or the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
@@ -34,12 +34,12 @@ class Owner:
 
 
 def is_owner(name: str) -> bool:
-    """Whether this may be the name of an owner: what stands in a record or a folder need not be."""
+    """Say whether this may be the name of an owner. A record or a folder may contain anything."""
     return re.fullmatch(r"\d{1,10}-[0-9a-f]{12}", name) is not None
 
 
 def alive(folder: Path, owner: str) -> bool:
-    """Whether the process that has this name among the owners still lives."""
+    """Say whether the owner of this name still lives."""
     path = folder / owner
     try:
         if not is_owner(owner) or not stat.S_ISREG(path.lstat().st_mode):

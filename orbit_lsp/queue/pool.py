@@ -1,4 +1,6 @@
-"""The places that jobs run in: GPUs of this machine, of hosts reached by ssh and rented ones, and a place for compiling alone."""
+"""The places in which jobs run: GPUs of this machine, of hosts reached by ssh and rented ones, and a place that only
+compiles.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ _RAY = re.compile(r"ray(?::([\w-]{1,40}))?\*(\d{1,3})")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One job at a time. `name` is `local:0`, `ssh:gpu1:0`, `modal:H100#2`, `ray#1` or `compiler`; `options` are the settings that choose the
-    place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known. `absent` is why the
-    place has no GPU, and empty while that is not known.
+    """A place for one job at a time. `name` is `local:0`, `ssh:gpu1:0`, `modal:H100#2`, `ray#1` or `compiler`.
+    `options` are the settings that choose the place. `gpu` is the GPU's name from the pool or NVML, "" if it is not
+    known. `absent` is why the place has no GPU; "" while that is not known.
     """
 
     name: str
@@ -34,7 +36,7 @@ class Slot:
 
     @property
     def local(self) -> bool:
-        """Whether it has GPUs of this machine."""
+        """Say whether the place has GPUs of this machine."""
         return self.name.startswith("local:")
 
     @property
@@ -44,7 +46,9 @@ class Slot:
 
     @property
     def checked(self) -> bool:
-        """Whether it is one GPU that jobs share in turn: of this machine, of a host or of a cluster. A rented one is given back."""
+        """Say whether the place is one GPU that jobs share in turn: of this machine, of a host or of a cluster. A
+        rented GPU is given back instead.
+        """
         return self.clustered or bool(re.fullmatch(r"(local|ssh:[^:]+):\d+", self.name))
 
     def takes(self, request: Request) -> bool:
@@ -55,19 +59,21 @@ class Slot:
         return not request.gpu or self.is_called(request.gpu) or _same(request.gpu, self.gpu)
 
     def is_called(self, wanted: str) -> bool:
-        """Whether that is the name of this place, or of its like: `modal:H100` of `modal:H100#2`."""
+        """Say whether a name means this place, or places like it: `modal:H100` means `modal:H100#2`."""
         return wanted.lower() in (self.name.lower(), self.name.lower().partition("#")[0])
 
 
 def _same(wanted: str, gpu: str) -> bool:
-    """`h100` and `NVIDIA H100 80GB HBM3`, `a100 80gb` and `A100-80GB`; not `H100:2` and one H100."""
+    """Say whether two names mean the same GPU: `h100` and `NVIDIA H100 80GB HBM3`, `a100 80gb` and `A100-80GB`; but
+    not `H100:2` and one H100.
+    """
     if modal_gpus.rented(gpu):  # named by the pool, as Modal's are
         return modal_gpus.rented(wanted) == modal_gpus.rented(gpu)
     return wanted.lower() == gpu.lower() or (modal_gpus.count(wanted) == 1 and modal_gpus.means(wanted, gpu))
 
 
 def parse(text: str) -> list[Slot]:
-    """`local:0,local:1,modal:H100*4,ray:H100*8` -> its places. Raises RequestRefusedError."""
+    """Read the places of `local:0,local:1,modal:H100*4,ray:H100*8`. Raises RequestRefusedError."""
     slots: list[Slot] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         if local := _LOCAL.fullmatch(word):
@@ -99,8 +105,8 @@ def parse(text: str) -> list[Slot]:
 
 
 def of_machine(machine: Machine | None, *, rented: str) -> list[Slot]:
-    """Every GPU of this machine; without one the GPU `rented` on Modal, if there is an account; else a place whose jobs
-    end with the message that there is no GPU.
+    """Return a place for every GPU of this machine. Without one, return the GPU `rented` on Modal if there is an
+    account, else a place whose jobs end with the message that there is no GPU.
     """
     if machine and machine.devices:
         return [_local(device.index, device.name) for device in machine.devices]
@@ -108,7 +114,7 @@ def of_machine(machine: Machine | None, *, rented: str) -> list[Slot]:
 
 
 def named(slots: Sequence[Slot], machine: Machine | None) -> list[Slot]:
-    """The same with NVML's names of this machine's GPUs, and with why a place has none."""
+    """Return the places with NVML's names of this machine's GPUs, and with why a place has none."""
     if machine is None:
         return list(slots)
     names = {device.index: device.name for device in machine.devices}
@@ -128,7 +134,7 @@ def _looked_up(place: str, names: Mapping[int, str]) -> dict[str, str]:
 
 
 def _of_host(name: str, index: int) -> Slot:
-    """A GPU of a machine that is reached by ssh. Raises RequestRefusedError."""
+    """Return the place of a GPU of a machine that is reached by ssh. Raises RequestRefusedError."""
     try:
         host = ssh_hosts.host(name)
     except ValueError as mistake:
@@ -138,7 +144,9 @@ def _of_host(name: str, index: int) -> Slot:
 
 
 def _several(first: int, last: int) -> Slot:
-    """Neighbouring GPUs of this machine as one place, for programs that use them all. Raises RequestRefusedError."""
+    """Return neighbouring GPUs of this machine as one place, for programs that use them all. Raises
+    RequestRefusedError.
+    """
     count = last - first + 1
     if not 1 < count <= _MOST:
         raise RequestRefusedError(f"local:{first}-{last} is no place of 2 to {_MOST} GPUs; write local:0-1")

@@ -1,4 +1,4 @@
-"""What a job asks for, as every door hands it in; and the rules that a request has to keep."""
+"""What a job asks for, in the form that every door uses, and the rules for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 class RequestRefusedError(ValueError):
-    """The request cannot become a job; the text is the sentence to say."""
+    """The request cannot become a job. The text is the sentence to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,9 @@ class Request:
 
 
 def decoded(values: Mapping[str, Any]) -> Request:
-    """A request of what a door was given, by the names of its fields. In place of `text` and `name` it may name a `file` of this machine,
-    whose text is taken as it is now. Lists become tuples, and None is as if it were not said. Raises RequestRefusedError.
+    """Make a request from the fields that a door was given. In place of `text` and `name` it may name a `file` of
+    this machine, whose present text is taken. Lists become tuples, and None counts as absent. Raises
+    RequestRefusedError.
     """
     asked: dict[str, Any] = {name: _frozen(value) for name, value in values.items() if value is not None}
     if file := asked.pop("file", ""):
@@ -97,7 +98,7 @@ def _frozen(value: Any) -> Any:
 
 
 def read(file: str) -> tuple[str, str]:
-    """The absolute path and the text of a source file. Raises RequestRefusedError."""
+    """Return the absolute path and the text of a source file. Raises RequestRefusedError."""
     try:
         path = str(Path(file).resolve())
         text = regular_files.text(path, limits.SOURCE)
@@ -226,8 +227,8 @@ def _check_values(request: Request) -> None:
 
 
 def builds_ahead(request: Request) -> bool:
-    """Whether kernels of it may be built before it has its GPU: CUDA that came without a place on the disk. Large ones are not, which would
-    have to stay in memory meanwhile.
+    """Say whether a request's kernels may be built before it has its GPU. That is CUDA that came without a place on
+    the disk. Large requests are not built: they would stay in memory meanwhile.
     """
     ran = request.action in ("run", "profile", "compare") and not request.path
     size = len(request.text) + sum(map(len, request.files.values()))
@@ -235,8 +236,8 @@ def builds_ahead(request: Request) -> bool:
 
 
 def place(request: Request, folder: Path) -> tuple[str, str]:
-    """The path of the job's file, and of the file that it is compared with; what came as text is written into
-    `folder`. Raises OSError.
+    """Return the path of the job's file, and of the file that it is compared with. A text without a path is written
+    into `folder`. Raises OSError.
     """
     for name, content in request.files.items():
         regular_files.replace(folder / name, content.encode("utf-8", "surrogatepass"))
@@ -252,6 +253,8 @@ def place(request: Request, folder: Path) -> tuple[str, str]:
 
 
 def builds_extension(request: Request) -> bool:
-    """Whether a run of it may build extensions of torch of its own text, which came without a place on the disk."""
+    """Say whether a run of the request may build extensions of torch from its own text, which came without a place on
+    the disk.
+    """
     runs = request.action in ("run", "profile", "check") and not request.path
     return runs and request.name.endswith(".py") and harness_files.builds_extension(request.text)

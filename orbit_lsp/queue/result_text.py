@@ -1,4 +1,4 @@
-"""A job and its result, as text and as JSON: the same in a terminal, for a model, and over HTTP.
+"""A job and its result as text and as JSON, the same in a terminal, for a model, and over HTTP.
 
 The order of lines is fixed, so that two results can be compared line by line.
 """
@@ -30,13 +30,15 @@ _MEASURED = ("launches", "points", "profiles")
 
 
 def result_of(store: JobStore, job: StoredJob) -> Result | None:
-    """None where there is none yet, or none that this version reads."""
+    """Return a job's result. Return None if there is none yet, or none that this version can read."""
     stored = store.result(job.id)
     return read(stored) if stored else None
 
 
 def read(stored: Mapping[str, Any]) -> Result | None:
-    """None for what this version cannot read. `judged` is there where something was measured."""
+    """Read a stored result. Return None for one that this version cannot read. `judged` is set if something was
+    measured.
+    """
     try:
         result = codec.build(Result, stored, lenient=True)
     except ValueError:
@@ -54,7 +56,7 @@ def _measured(stored: Mapping[str, Any]) -> bool:
 
 
 def as_json(store: JobStore, followed: Followed, *, whole: bool = True) -> dict[str, Any]:
-    """The record of a job; `whole`: with its result, which is null until it has ended."""
+    """Return the record of a job. `whole`: with its result, which is null until it has ended."""
     job = followed.job
     record: dict[str, Any] = {"version": VERSION, **dataclasses.asdict(job), "position": followed.position}
     del record["owner"]
@@ -66,7 +68,9 @@ def as_json(store: JobStore, followed: Followed, *, whole: bool = True) -> dict[
 
 
 def predicted(followed: Followed) -> dict[str, Any]:
-    """How long a job still waits, in seconds, and the share of such predictions that were good so far; null where that is not known."""
+    """Return how long a job still waits, in seconds, and the share of such predictions that were good so far. Null
+    means that it is not known.
+    """
     known = followed.predicted
     return {
         "predicted_wait_s": known.wait_s if known else None,
@@ -76,7 +80,7 @@ def predicted(followed: Followed) -> dict[str, Any]:
 
 
 def line(job: StoredJob, position: int | None = None) -> str:
-    """`3f2a91c04b7d1e55  done     ok  run saxpy.cu: saxpy 288 µs`"""
+    """Return a job in a line: `3f2a91c04b7d1e55 done ok run saxpy.cu: saxpy 288 µs`"""
     state = job.outcome or ("cancelling" if job.cancelling else job.state)
     name = job.file.rpartition("/")[2] + (f" {job.kernel}" if job.kernel else "")
     if job.over:
@@ -90,8 +94,8 @@ def line(job: StoredJob, position: int | None = None) -> str:
 def lines(
     job: StoredJob, result: Result | None, position: int | None = None, *, with_code: bool = True
 ) -> list[str]:
-    """All that is known of a job: its outcome, errors as `file:line:column: error: …`, then numbers with their sources, and last
-    what the compiler made, unless it is not wanted.
+    """Return all that is known of a job: its outcome, errors as `file:line:column: error: …`, numbers with their
+    sources, and last what the compiler made, unless it is not wanted.
     """
     texts = [line(job, position)]
     if result is None:
@@ -124,7 +128,7 @@ def lines(
 
 
 def _stored_grade(stored: dict[str, Any] | None) -> dict[str, Any]:
-    """The same for a stored result, which another version of orbit-lsp may have written."""
+    """Return the grade of a stored result, which another version of orbit-lsp may have written."""
     if stored is None:
         return {"grade": None, "grade_why": "there is no result", **scored(None)}
     finished: Any = stored.get("finished")
@@ -140,7 +144,9 @@ def _stored_grade(stored: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def scored(finished: c.Finished | None) -> dict[str, Any]:
-    """The candidate's time in milliseconds, null where it has no score; and the policy that forbids one to a right answer."""
+    """Return the candidate's time in milliseconds, null if it has no score, and the policy that forbids a score to a
+    right answer.
+    """
     policy = finished.judged.policy if finished and finished.judged else None
     ns: float | None = None
     if finished and finished.outcome == "ok" and finished.launches and not policy:
@@ -154,7 +160,9 @@ def scored(finished: c.Finished | None) -> dict[str, Any]:
 
 
 def graded(finished: c.Finished | None) -> dict[str, Any]:
-    """The words about how far a result of `read` can be trusted, its score; what the judge saw besides, where there was one."""
+    """Return the words about how far a result can be trusted, its score, and what the judge saw besides, if there was
+    one.
+    """
     judged = finished.judged if finished else None
     if judged is None:
         return _UNMEASURED | scored(finished)

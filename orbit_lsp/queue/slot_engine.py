@@ -1,4 +1,4 @@
-"""The engine of a click, without an editor: one job after the other in one place of the pool."""
+"""The engine of a click, without an editor. It does one job after the other in one place of the pool."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ Stage = Callable[[c.State, str], None]
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """`settings` are the user's own; `folders` those whose Python and trust count, as a command's current folder;
-    `over_budget` names what raises the limit of spending.
+    """Options of an engine. `settings` are the user's own. `folders` are those whose Python and trust count, as a
+    command's current folder does. `remedy` names what raises the limit of spending.
     """
 
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -99,12 +99,12 @@ class SlotEngine:
         return self._session.setup.machine
 
     def rents(self) -> str:
-        """The GPU that is rented where this machine has none; empty where none is."""
+        """Return the GPU that is rented if this machine has none. Return "" if none is."""
         setup = self._session.setup
         return setup.rents() if setup.place() == "modal" else ""
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
-        """Carry out one job; who is cancelled meanwhile ends the work first."""
+        """Carry out one job. If the call is cancelled, it ends the work first."""
         folder = _folder(job)
         try:
             path, against = await asyncio.to_thread(requests.place, request, folder)
@@ -122,7 +122,7 @@ class SlotEngine:
         return result if request.path else _relative(result, folder)
 
     async def prepare(self, job: str, request: Request) -> None:
-        """What needs no GPU and may come before `perform`, beside other jobs that are performed."""
+        """Do what needs no GPU and may come before `perform`, while other jobs run."""
         if not self._looked and self._session.setup.place() == "local":
             await self.machine()
         if devices := self._extends(request):
@@ -142,8 +142,8 @@ class SlotEngine:
         return self._builders[-1]
 
     async def build(self, job: str, request: Request) -> None:
-        """What the run of a kernel will launch, left where the run finds it: a build is known by the path of its source, and by what is
-        in it. Raises RequestRefusedError and OSError.
+        """Build what the run of a kernel will launch, so that the run finds it. A build is known by the path and the
+        content of its source. Raises RequestRefusedError and OSError.
         """
         folder = _folder(job)
         try:
@@ -157,7 +157,9 @@ class SlotEngine:
             await asyncio.to_thread(content_store.remove, folder)
 
     def _extends(self, request: Request) -> tuple[c.Device, ...]:
-        """The GPUs of this machine, where extensions of a request may be built for them before it has one; else none."""
+        """Return the GPUs of this machine if a request's extensions may be built for them before it has one.
+        Otherwise return none.
+        """
         setup = self._session.setup
         if not requests.builds_extension(request) or setup.place() != "local" or setup.host:
             return ()
@@ -209,7 +211,9 @@ class SlotEngine:
             await engine.end_runs()
 
     def _engine(self, watcher: RunWatcher) -> Engine:
-        """For one job. A job's failure is read elsewhere: the ways to a GPU of this machine are nothing to who reads it."""
+        """Return an engine for one job. A job's failure is read elsewhere, so it does not name the ways to a GPU on
+        this machine.
+        """
         return Engine(self._session, watcher, self._options.complain, names_ways=False, places=self._places)
 
     async def _driver(
@@ -236,7 +240,7 @@ class SlotEngine:
         return found
 
     def _opened(self, request: Request, path: str) -> str:
-        """The URI of a job's file, the only one that the session has open. Raises RequestRefusedError."""
+        """Open a job's file in the session, as the only one, and return its URI. Raises RequestRefusedError."""
         session = self._session
         session.files.clear()
         session.running.clear()
@@ -255,14 +259,14 @@ class SlotEngine:
         return uri
 
     async def _known(self, uri: str) -> Sequence[str]:
-        """Find out how the file is compiled, and what the machine has; returns remarks about flags that were refused."""
+        """Find out how the file is compiled, and what the machine has. Return remarks about flags that were refused."""
         refused = await self._places.compilations.find(uri)
         if not self._looked:
             await self.machine()
         return refused
 
     def _extensions(self, request: Request) -> tuple[str, ...]:
-        """The variable that names where a request's extensions lie, if they were built."""
+        """Return the variable that says where a request's extensions lie, if they were built."""
         if not (devices := self._extends(request)):
             return ()
         built = extension_builds.folder(request.text, request.files, self._base["python"], devices)
@@ -318,7 +322,7 @@ class SlotEngine:
         )
 
     def _tables(self, uri: str, target: KernelId | None, *, drawn: bool) -> str:
-        """Everything that is known of the kernels that ran; `drawn`: with diagrams."""
+        """Return everything that is known of the kernels that ran. `drawn`: with diagrams."""
         session = self._session
         sections: list[Section] = []
         for known in kernel_status.of(session, uri):
@@ -332,7 +336,7 @@ class SlotEngine:
         return tables.render(shown, markdown=False)
 
     def _page(self, request: Request, target: KernelId | None) -> str:
-        """The report as a page; empty where there is nothing for one."""
+        """Return the report as a page, or "" if there is nothing to report."""
         if target is None or request.action not in ("run", "profile"):
             return ""
         try:
@@ -346,14 +350,14 @@ def _folder(job: str) -> Path:
 
 
 def _as_now(text: str, path: str) -> str:
-    """Triton keeps what it made of a text, with the path that the text had then: in the folder of a job that is over, which may
-    have stood in another cache folder.
+    """Put a job's present folder into a text. Triton keeps the path that the text had when it was compiled. That was
+    in the folder of an earlier job, perhaps in another cache folder.
     """
     return _JOBS_FOLDER.sub(lambda _: str(Path(path).parent), text)
 
 
 def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
-    """The kernel that a job is of; None for the file's program, and for compiling. Raises RequestRefusedError."""
+    """Return the kernel of a job. Return None for the file's program, and for compiling. Raises RequestRefusedError."""
     every = kernel_status.of(session, uri)
     contract = None if request.levels else harness.of(session, uri)
     if request.kernel:
@@ -407,7 +411,7 @@ def _settings(request: Request) -> dict[str, Any]:
 
 
 def _with_faults(finished: c.Finished, errors: Sequence[c.Problem]) -> c.Finished:
-    """A compilation fails where a launch spec has a mistake, which no compiler reads."""
+    """Let a compilation fail if a launch spec has a mistake. No compiler reads the spec."""
     if not errors:
         return finished
     first = errors[0]
@@ -418,7 +422,7 @@ def _with_faults(finished: c.Finished, errors: Sequence[c.Problem]) -> c.Finishe
 
 
 def _relative(result: Result, folder: Path) -> Result:
-    """The same with the names of files as they were handed in, where a job's own folder stood."""
+    """Replace the job's own folder in a result by the names of files as they were handed in."""
     prefix = json.dumps(str(folder) + "/")[1:-1]
     text = json.dumps(dataclasses.asdict(result)).replace(prefix, "")
     return codec.build(Result, codec.read_json(text), lenient=True)
