@@ -1,4 +1,4 @@
-"""The server object: session, runs, and what watches them. `handlers` and `commands` handle its messages.
+"""The server object: session, runs, and their watchers. `handlers` and `commands` handle its messages.
 
 Each part is imported and made on first use, so that `initialize` is answered before most of the server is loaded.
 """
@@ -188,7 +188,7 @@ class OrbitServer(LanguageServer):
         return task
 
     def asked_about(self, params: Any) -> str | None:
-        """The open file that a request is about: the one it names, else the one that was last used."""
+        """Return the open file that a request is about: the one it names, else the one that was last used."""
         document = getattr(params, "text_document", None)
         uri = getattr(document, "uri", None)
         if isinstance(params, lsp.ExecuteCommandParams):
@@ -199,7 +199,9 @@ class OrbitServer(LanguageServer):
         return uri if isinstance(uri, str) else None
 
     def _settled(self, uri: str) -> bool:
-        """The same; where it is not, it is made so, and then what shows it is made anew."""
+        """Return whether diagnostics of a file can be made now. If not, prepare the file, and then make its
+        diagnostics anew.
+        """
         if settled := self.is_settled(uri):
             return settled
         self.spawn(self._settle_and_show(uri), "settle")
@@ -222,7 +224,9 @@ class OrbitServer(LanguageServer):
         await spec_cache.settle(self.session, uri)
 
     async def in_steps(self, uri: str, begin: Callable[[], Generator[None, None, list[T]]]) -> list[T]:
-        """What a view of a file yields at its end, with turns of the event loop between its steps; anew after an edit."""
+        """Return what a view of a file yields at its end. The event loop takes turns between its steps. After an edit
+        the view begins anew.
+        """
         while file := self.session.files.get(uri):
             await self.settle(uri)
             text, steps = file.document.text, begin()
@@ -235,21 +239,21 @@ class OrbitServer(LanguageServer):
         return []
 
     def look_for_account(self) -> None:
-        """Notice a token for Modal, before a command."""
+        """Look for a token for Modal, before a command."""
         from orbit_lsp.runners.modal import account
 
         self._take_account(account.stamp())
 
     async def look_aside_for_account(self) -> None:
-        """The same beside the event loop, which asks the disk for nothing where somebody types. It is over after a while, also where the
-        disk does not answer.
+        """Look for a token beside the event loop, which uses no disk while somebody types. The look ends after a
+        while even if the disk does not answer.
         """
         if self._looks_for_account is None or self._looks_for_account.done():
             self._looks_for_account = self.spawn(self._look_for_account(), "account")
         await asyncio.wait([self._looks_for_account], timeout=_LOOKS_S)
 
     async def watch_for_account(self) -> None:
-        """Notice a token while nobody asks for lenses, as long as they say that there is none."""
+        """Look for a token while nobody asks for lenses, as long as the lenses say that there is none."""
         while True:
             await asyncio.sleep(_WATCHES_S)
             setup = self.session.setup
@@ -262,7 +266,7 @@ class OrbitServer(LanguageServer):
         self._take_account(await asyncio.to_thread(account.stamp))
 
     def _take_account(self, stamp: object) -> None:
-        """Figures are of where runs go, so files are compiled again."""
+        """Take a token's stamp. Figures depend on where runs go, so files are compiled again."""
         rented = self._rents()
         if self.places.rental.look_for_account(stamp):
             self.rents_unsaid = self._rents() and (not rented or self.rents_unsaid)
@@ -281,14 +285,14 @@ class OrbitServer(LanguageServer):
 
     @property
     def client_watches(self) -> bool:
-        """Whether the client tells of files that change on disk."""
+        """Say whether the client reports files that change on disk."""
         workspace = self.client_capabilities.workspace
         watching = workspace.did_change_watched_files if workspace else None
         return bool(watching and watching.dynamic_registration)
 
     @property
     def creates_files(self) -> bool:
-        """Whether the client takes edits that make a file."""
+        """Say whether the client accepts edits that make a file."""
         workspace = self.client_capabilities.workspace
         edits = workspace.workspace_edit if workspace else None
         operations = edits.resource_operations if edits and edits.document_changes else None
@@ -296,7 +300,7 @@ class OrbitServer(LanguageServer):
 
     @property
     def takes_versions(self) -> bool:
-        """Whether the client refuses an edit of a text that it has changed since."""
+        """Say whether the client refuses an edit of a text that it has changed since."""
         workspace = self.client_capabilities.workspace
         edits = workspace.workspace_edit if workspace else None
         return bool(edits and edits.document_changes)
@@ -309,7 +313,7 @@ class OrbitServer(LanguageServer):
 
 
 def _ours(capabilities: lsp.ClientCapabilities) -> dict[str, Any]:
-    """What our own clients say of themselves: `experimental.orbit`."""
+    """Return what our own clients say about themselves: `experimental.orbit`."""
     experimental: Any = capabilities.experimental
     options: Any = (
         cast("dict[str, Any]", experimental).get("orbit") if isinstance(experimental, dict) else None
@@ -318,8 +322,10 @@ def _ours(capabilities: lsp.ClientCapabilities) -> dict[str, Any]:
 
 
 async def end_tasks() -> None:
-    """Cancel what is still under way. `asyncio.run` cancels everything at once. If a process is being started, that includes the task that
-    connects its pipes, which the cancelled start then waits for without end (CPython 3.11).
+    """Cancel what is still under way.
+
+    `asyncio.run` cancels everything at once. If a process is being started, that includes the task that connects its
+    pipes. The cancelled start then waits for that task without end (CPython 3.11).
     """
     tasks = [
         task

@@ -1,4 +1,4 @@
-"""Notifies an editor of runs: progress, log, messages, new diagnostics, lenses and hints."""
+"""Tells an editor about runs: progress, log, messages, new diagnostics, lenses and hints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Notifier:
     def __init__(
         self, server: LanguageServer, session: Session, settled: Callable[[str], bool] = lambda _: True
     ) -> None:
-        """`settled` is whether diagnostics of a file can be made now; if not, `changed` is called once they can."""
+        """Make a notifier. `settled` says whether diagnostics of a file can be made now; if not, `changed` is called
+        once they can.
+        """
         self._settled = settled
         self._server = server
         self._session = session
@@ -55,16 +57,18 @@ class Notifier:
     # -- a run's life -------------------------------------------------------------------------
 
     def asked(self, run: Run) -> None:
-        """The author asked for this compilation: its end is a message, whatever it is."""
+        """Take note that the author asked for this compilation: its end is always a message."""
         self._asked.add(run.id)
 
     def compiles(self, uri: str) -> None:
-        """A compilation begins, or the search for how a file is compiled: if it takes long, the file's kernels say so."""
+        """Take note that a compilation begins, or the search for how a file is compiled. If it takes long, the file's
+        kernels say so.
+        """
         if uri not in self._quiet:
             self._quiet[uri] = asyncio.get_running_loop().call_later(_QUIET_S, self._takes_long, uri)
 
     def compiled(self, uri: str) -> None:
-        """It has ended, however it did."""
+        """Take note that a compilation has ended."""
         if timer := self._quiet.pop(uri, None):
             timer.cancel()
         if uri in self._session.compiling:
@@ -99,7 +103,7 @@ class Notifier:
             self.log(f"[{run.id} {stream}] {line}" if stream == "stderr" else f"[{run.id}] {line}")
 
     def _written(self, text: str) -> None:
-        """To the end of the client's own log of runs."""
+        """Append a text to the client's own log of runs."""
         if text and self._session.client.takes_output:
             self._server.protocol.notify("orbit/output", {"text": text})
 
@@ -153,7 +157,7 @@ class Notifier:
             then()
 
     def _message_of(self, run: Run, finished: c.Finished) -> str:
-        """What has no line to stand on is a message; empty where there is none."""
+        """Return the message for a run that has no line to stand on. Return "" if there is none."""
         failure, outcome = finished.failure, finished.outcome
         shown = outcome in ("runtime error", "wrong answer") and bool(
             failure and (failure.place or finished.problems)
@@ -169,7 +173,9 @@ class Notifier:
     # -- views --------------------------------------------------------------------------------
 
     def changed(self, uris: set[str]) -> None:
-        """Soon, once for all that changes in this turn of the loop."""
+        """Tell the client soon that views of these files changed. It is told once for all changes in this turn of the
+        loop.
+        """
         if not self._flushes:
             asyncio.get_running_loop().call_soon(self._flush)
         self._flushes = True
@@ -205,8 +211,8 @@ class Notifier:
             self._server.protocol.notify("orbit/panelChanged", {})
 
     def _any_news(self, uris: list[str], are_news: Callable[[Session, str], bool]) -> bool:
-        """Return whether the client draws something else of one of these files. Of many kernels this would take longer to find out than an
-        event may: it asks.
+        """Return whether the client has to draw something else for one of these files. If there are many kernels, an
+        event may not take the time to find out: then the client is told to ask.
         """
         news = [
             len(self._session.kernels(uri)) > lenses.AT_ONCE or are_news(self._session, uri)
@@ -216,14 +222,16 @@ class Notifier:
         return any(news)
 
     def _is_news(self, uri: str, fresh: list[lsp.Diagnostic], version: int | None) -> bool:
-        """Also what was published before, for a version that the client may have left already: Helix drops that."""
+        """Say whether diagnostics differ from those published. The same ones count as news too if the client may have
+        left their version: Helix drops those.
+        """
         known, of_version = self._published.get(uri, ([], version))
         return fresh != known or (self._session.client.mirror_hints and version != of_version)
 
     # -- words --------------------------------------------------------------------------------
 
     def once(self, text: str, kind: lsp.MessageType) -> None:
-        """What would be said again at every save."""
+        """Show a message once that would otherwise come again at every save."""
         if text not in self._shown:
             self._shown.add(text)
             self.message(text, kind)
@@ -233,7 +241,7 @@ class Notifier:
         self._server.window_show_message(lsp.ShowMessageParams(kind, text))
 
     async def ask(self, text: str, answers: Sequence[str]) -> str | None:
-        """A question with answers to choose from; None where it is closed. Raises spending.CannotAskError."""
+        """Ask a question with answers to choose from. Return None if it is closed. Raises spending.CannotAskError."""
         if not self._session.client.can_ask:
             raise spending.CannotAskError
         items = [lsp.MessageActionItem(answer) for answer in answers]
@@ -246,7 +254,9 @@ class Notifier:
         return answer.title if answer else None
 
     def table(self, text: str, *, titled: bool = True) -> None:
-        """To the client's log of runs, or to its log where it has none. Not `titled`: a message is the first line."""
+        """Write a table to the client's log of runs, or to its log if it has none. Not `titled`: a message is the
+        first line.
+        """
         if self._session.client.takes_output:
             self._written((text if titled else text.partition("\n")[2]) + "\n")
         else:
@@ -261,7 +271,7 @@ def _nothing() -> None:
 
 
 class _Bar:
-    """One progress bar. Updates wait until the client has agreed to show it."""
+    """One progress bar. Its updates wait until the client has agreed to show it."""
 
     def __init__(self, server: LanguageServer, run: Run, cancel: Callable[[], object]) -> None:
         self._server = server
@@ -277,7 +287,7 @@ class _Bar:
         self._steps.put_nowait((text, False))
 
     def end(self, text: str, then: Callable[[], object]) -> None:
-        """`then` is called once the bar has disappeared, or was refused."""
+        """End the bar. `then` is called once it has disappeared, or was refused."""
         self._then = then
         self._steps.put_nowait((text, True))
 
@@ -288,7 +298,7 @@ class _Bar:
         self._then()
 
     async def _shown(self) -> bool:
-        """To its end, which is True; False where there is no bar."""
+        """Show the bar until its end, and return True. Return False if there is no bar."""
         ending, over = "", False
         if self._run.action == "compile":
             try:

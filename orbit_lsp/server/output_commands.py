@@ -1,4 +1,4 @@
-"""The commands that write a file and open it: what runs have printed, and the runs of a kernel for other programs."""
+"""The commands that write a file and open it: what runs have printed, and a kernel's runs for other programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a client shows beside the text: status, runs, GPUs and history as trees of items. The client only draws them.
 
-The answer of the request `orbit/panel`, in JSON: `status`, the lists `runs`, `gpus` and `history`, `choices` for a picker
-of GPUs, and `done`, which are the steps of a first session that the author has behind them. Icons are names of VS Code's
-codicons. An item's `command` is for a click, its `actions` are further ones by name.
+The answer of the request `orbit/panel` is JSON: `status`, the lists `runs`, `gpus` and `history`, `choices` for a
+picker of GPUs, and `done`, the steps of a first session that the author has completed. Icons are names of VS Code's
+codicons. An item's `command` is for a click; its `actions` are further ones by name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def content(ls: OrbitServer) -> Json:
 
 
 async def _history(ls: OrbitServer) -> list[Json]:
-    """Of each file; it is read again only where a run has ended since, here or in another program."""
+    """Return the history of each file. It is read again only if a run has ended since, here or in another program."""
     runs_listed: list[Json] = []
     ended = ls.versions.news + sum(bool(each.outcome) for each in ls.watcher.runs.all())
     for uri in list(ls.session.files):
@@ -71,7 +71,9 @@ async def _history(ls: OrbitServer) -> list[Json]:
 
 
 def status(ls: OrbitServer) -> Json:
-    """`H100 80GB HBM3 · Run saxpy, 2 more`, and what stands behind it: the version, where runs go, each run and rented GPU."""
+    """Return the status `H100 80GB HBM3 · Run saxpy, 2 more`, and its details: the version, where runs go, each run
+    and rented GPU.
+    """
     setup, rented = ls.session.setup, ls.places.rental.sessions()
     own = setup.own_gpu()
     running = [each for each in ls.watcher.runs.all() if not each.outcome]
@@ -126,7 +128,7 @@ def _run(ls: OrbitServer, run: LoggedRun) -> Json:
 
 
 def gpus(ls: OrbitServer) -> list[Json]:
-    """This machine's, those that are rented now with their end and cost, and the one that would be rented."""
+    """Return the GPUs: this machine's, the rented ones with their end and cost, and the one that would be rented."""
     setup = ls.session.setup
     here = setup.own_gpu() if setup.place() == "local" else None
     items: list[Json] = [
@@ -162,7 +164,9 @@ def gpus(ls: OrbitServer) -> list[Json]:
 
 
 def _elsewhere(own: Collection[str]) -> list[Json]:
-    """This user's notebook kernels, and the GPUs that other programs of theirs have rented; `own` are this server's."""
+    """Return this user's notebook kernels, and the GPUs that their other programs have rented. `own` are this
+    server's.
+    """
     now = clock()
     items: list[Json] = [
         {
@@ -211,7 +215,7 @@ def done(ls: OrbitServer) -> set[str]:
 
 
 def _kernel(target: KernelId, entries: list[HistoryEntry]) -> Json:
-    """A kernel with its versions, the newest first; its times as a line of small bars."""
+    """Return a kernel with its versions, the newest first. Its times are a line of small bars."""
     rows = version_table.rows(entries)
     times = [row.ns for row in rows if row.ns is not None]
     last = f"{units.time(times[-1])} " if times else ""
@@ -249,7 +253,7 @@ def _kernel(target: KernelId, entries: list[HistoryEntry]) -> Json:
 
 
 def bars(times: list[float]) -> str:
-    """The last twelve, the longest as a full bar; nothing of a single one."""
+    """Return bars for the last twelve times. The longest is a full bar. A single time has none."""
     shown = times[-_VERSIONS:]
     if len(shown) < 2:
         return ""

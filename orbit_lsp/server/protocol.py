@@ -1,4 +1,4 @@
-"""pygls' protocol with its known faults worked around, each named."""
+"""pygls' protocol, with a workaround for each of its known faults."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ _AT_ONCE = 200
 
 
 def converter() -> Converter:
-    """As pygls 2.1.1 makes it, which names every fault of a message: of one with 100,000 wrong tags for 8 s."""
+    """Return pygls' converter without detailed validation. pygls 2.1.1 names every fault of a message, which takes 8
+    s for one with 100,000 wrong tags.
+    """
     made = default_converter()
     made.detailed_validation = False
     return made
 
 
 def _by_the_server(method: str) -> Any:
-    """A method that the server's own handler carries out, without what pygls does for it before."""
+    """Return a method that calls the server's own handler, without what pygls does before."""
 
     @lsp_method(method)
     def handle(self: OrbitProtocol, params: Any) -> Generator[Any, Any, None]:
@@ -35,7 +37,7 @@ def _by_the_server(method: str) -> Any:
 
 
 class OrbitProtocol(LanguageServerProtocol):
-    """Documents are the session's own (see `documents`), so pygls keeps none."""
+    """The protocol without pygls' documents: the session has its own (see `documents`)."""
 
     def _execute_handler(
         self,
@@ -91,7 +93,7 @@ class OrbitProtocol(LanguageServerProtocol):
             super()._send_response(msg_id, cast("Any", result), error)
 
     async def _send_in_pieces(self, msg_id: Any, result: list[Any]) -> None:
-        """A long answer, with turns of the event loop between its pieces: pygls makes 20 ms of text at once."""
+        """Send a long answer in pieces, with turns of the event loop between them. pygls makes 20 ms of text at once."""
         pieces: list[str] = []
         for first in range(0, len(result), _AT_ONCE):
             piece = json.dumps(result[first : first + _AT_ONCE], default=self._serialize_message)
@@ -131,7 +133,7 @@ class OrbitProtocol(LanguageServerProtocol):
             self._refuse(number, "`initialize` has to come first", lsp.ErrorCodes.ServerNotInitialized)
 
     def refuse_body(self, error: Exception) -> None:
-        """A body that is no JSON, or no message that can be read."""
+        """Refuse a body that is no JSON, or no message that can be read."""
         self._refuse(None, f"the message cannot be read: {error!s:.200}", lsp.ErrorCodes.ParseError)
 
     def _refuse(self, number: Any, why: str, code: int = lsp.ErrorCodes.InvalidRequest) -> None:
@@ -145,7 +147,9 @@ class OrbitProtocol(LanguageServerProtocol):
 
     @lsp_method(lsp.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
-        """As pygls 2.1.1, which fails where a request is still being answered: each that is cancelled leaves what it walks through."""
+        """Shut down as pygls 2.1.1 does, but also while a request is still being answered. pygls fails then, because
+        each cancelled request removes itself from the collection that pygls iterates.
+        """
         yield cast("Any", self.fm).features[lsp.SHUTDOWN], args, None
         for number, answer in list(self._request_futures.items()):
             if number != self.msg_id and not answer.done():

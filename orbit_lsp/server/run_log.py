@@ -1,4 +1,4 @@
-"""What runs have printed and how they ended, since the server started: for buffers, files and lists of editors."""
+"""What runs have printed and how they ended, since the server started. Editors show it in buffers, files and lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _CHARACTERS = 1 << 18
 
 @dataclass(slots=True, eq=False)
 class LoggedRun:
-    """`began` is on the wall clock; `outcome` is empty while it is under way. `ending` is its end in one line."""
+    """One run of the log. `began` is on the wall clock. `outcome` is empty while the run is under way. `ending` is
+    its end in one line.
+    """
 
     id: str
     run: Run
@@ -46,7 +48,7 @@ class LoggedRun:
 
     @property
     def heading(self) -> str:
-        """`▶ 14:05:12 Run saxpy`: the first line of its part of a log."""
+        """Return the first line of a run's part of a log: `▶ 14:05:12 Run saxpy`."""
         return f"▶ {time.strftime('%H:%M:%S', time.localtime(self.began))} {self.title}\n"
 
     @property
@@ -75,17 +77,17 @@ class RunLog:
         return list(self._runs.values())
 
     def of(self, target: KernelId | None) -> list[LoggedRun]:
-        """Those of a kernel, or all of them where it has none."""
+        """Return the runs of a kernel, or all runs if it has none."""
         return [each for each in self.all() if target in each.targets] or self.all()
 
     def renamed(self, names: Mapping[str, str]) -> None:
-        """Files have other names, both URIs and paths: what has ended is of them too."""
+        """Take note that files have other names, both URIs and paths. Runs that have ended follow too."""
         for run in (each.run for each in self.all() if each.outcome):
             if (uri := names.get(run.frozen.uri)) is not None:
                 run.frozen, run.targets = replace(run.frozen, uri=uri), renamed(run.targets, names)
 
     def begin(self, run: Run) -> str:
-        """What a log gets of each event is what these return."""
+        """Begin the log of a run. What this and the other methods return is written to the log."""
         self._runs[run.id] = LoggedRun(run.id, run, time.time())
         while len(self._runs) > _RUNS:
             del self._runs[next(iter(self._runs))]
@@ -109,7 +111,7 @@ class RunLog:
         return head + self._as_spoken(run.id, logged.last_line, own_line=True)
 
     def _as_spoken(self, name: str, text: str, *, again: bool = False, own_line: bool = False) -> str:
-        """The text, under a heading where the words before it were of another run."""
+        """Return the text, under a heading if the words before it were of another run."""
         logged, head = self._runs.get(name), ""
         if (again or self._speaker != name) and logged:
             head = ("\n" if self._open_line else "") + logged.heading

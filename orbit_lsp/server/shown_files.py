@@ -1,4 +1,6 @@
-"""Files that the author is shown: a report in a browser, a text in the editor; where neither can, the path in a message."""
+"""Shows files to the author: a report in a browser, a text in the editor. If neither can show it, a message has the
+path.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 
 async def report(ls: OrbitServer, path: Path) -> None:
-    """A page in the editor's own window for it, else in a browser. An editor that hands it to a browser cannot know
-    whether one opened, so the path is in a message in any case.
+    """Show a page in the editor's own window for it, else in a browser. An editor that hands it to a browser cannot
+    know whether one opened, so a message always has the path.
     """
     shows = ls.session.client.shows_reports
     if (
@@ -35,7 +37,7 @@ async def report(ls: OrbitServer, path: Path) -> None:
 
 
 async def result(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:
-    """The report of a kernel's last `run` or `profile`, of the newer where it is not said which."""
+    """Show the report of a kernel's last `run` or `profile`; of the newer if `what` does not say which."""
     from orbit_lsp.report import opening  # pages cost 10 ms of a start, and few sessions ask for one
 
     try:
@@ -48,7 +50,7 @@ async def result(ls: OrbitServer, target: KernelId, what: str | None = None) -> 
 
 
 def wanted(ls: OrbitServer, run: Run) -> None:
-    """Opens the report of a click's result where the author wants that."""
+    """Open the report of a click's result if the author wants that."""
     when = ls.session.setup.settings.report.open
     clicked = run.finished and run.finished.outcome == "ok" and not (run.live or run.named or run.of_several)
     if clicked and when != "never" and run.action in ("profile", when):
@@ -59,15 +61,15 @@ def wanted(ls: OrbitServer, run: Run) -> None:
 async def text(
     ls: OrbitServer, path: Path, what: str, line: int | None = None, *, beside: bool = False
 ) -> None:
-    """A text in the editor, at `line` from 0; `what` names it where no file can be opened. `beside` leaves the cursor where it
-    is: VS Code and Neovim then split the window.
+    """Show a text in the editor, at `line` from 0. `what` names it if no file can be opened. `beside` leaves the
+    cursor where it is: VS Code and Neovim then split the window.
     """
     if not await _shown(ls, path, external=False, line=line, focus=not beside):
         ls.watcher.message(f"orbit: {what} is {path}")
 
 
 async def written(ls: OrbitServer, name: str, suffix: str, content: str, what: str) -> None:
-    """The same of a new file, kept with the reports."""
+    """Write a new file, kept with the reports, and show it."""
     try:
         folder = user_folders.report_folder()
         path = await asyncio.to_thread(report_folder.save, folder, name, content, suffix)
@@ -80,7 +82,7 @@ async def written(ls: OrbitServer, name: str, suffix: str, content: str, what: s
 async def _shown(
     ls: OrbitServer, path: Path, *, external: bool, line: int | None = None, focus: bool = True
 ) -> bool:
-    """Whether the editor says that it has opened the file."""
+    """Return whether the editor says that it has opened the file."""
     window = ls.client_capabilities.window
     if not (window and window.show_document and window.show_document.support):
         return False
@@ -95,8 +97,8 @@ async def _shown(
 
 
 def browser_at_hand(environment: Mapping[str, str], platform: str) -> bool:
-    """Whether a browser can have a window where this process runs: over SSH it would be a program in the terminal, above
-    the editor's text, or none.
+    """Say whether a browser can open a window where this process runs. Over SSH it would be a program in the
+    terminal, above the editor's text, or none.
     """
     if platform in ("darwin", "win32"):
         return "SSH_CONNECTION" not in environment

@@ -1,4 +1,4 @@
-"""Questions whether a folder is trusted, asked of the author where a click would run code of it."""
+"""Asks the author whether a folder is trusted, before a click runs code of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ async def before_driver(ls: OrbitServer, folder: str, driver: str, start: Callab
 
 
 async def before_import(ls: OrbitServer, folder: str, file: str, start: Callable[[], object]) -> None:
-    """Start a compile that imports a file. The click is consent to that; trust brings the folder's own Python, and errors while typing."""
+    """Start a compile that imports a file. The click is consent to that; trust adds the folder's own Python, and
+    errors while typing.
+    """
     await ls.places.settings.configured.wait()
     yes, once = "Trust this folder and compile", "Compile without trust"
     python = ls.places.python.choice()
@@ -47,7 +49,7 @@ async def before_import(ls: OrbitServer, folder: str, file: str, start: Callable
 
 
 def _trust(ls: OrbitServer, folder: str) -> bool:
-    """Trust a folder from now on; return whether that could be recorded."""
+    """Trust a folder. Return whether that could be recorded."""
     try:
         complaints = ls.places.settings.trust_folder(folder)
     except OSError as error:
