@@ -1,4 +1,4 @@
-"""The cache of a file's checked launch specs; `specs.spec_cache` reads and writes it."""
+"""The cache of a file's checked launch specs. `specs.spec_cache` reads and writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class SpecBlock(NamedTuple):
-    """What is written above a kernel, its lines relative to the kernel's first: what has moved is the same."""
+    """What is written above a kernel. Its lines are relative to the kernel's first, so a block that has moved stays
+    equal.
+    """
 
     pieces: tuple[CommentPiece, ...]
     faults: tuple[Fault, ...]
@@ -32,7 +34,7 @@ class SpecBlock(NamedTuple):
 
 
 class SpecKey(NamedTuple):
-    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
+    """Everything that a check depends on, except the rest of the file: that is in `Checked.asked`."""
 
     digest: str
     limits: LaunchLimits | None
@@ -45,7 +47,7 @@ class CheckedSpec(NamedTuple):
 
 
 class SpecToCheck(NamedTuple):
-    """One spec to check, apart from the session: a thread may do it."""
+    """One spec to check. It does not need the session, so a thread may check it."""
 
     key: SpecKey
     block: SpecBlock
@@ -54,7 +56,9 @@ class SpecToCheck(NamedTuple):
 
 
 class Above(NamedTuple):
-    """The comment lines above a line, read once for all kernels that begin there; `launched` are the names after `launch`."""
+    """The comment lines above a line, read once for all kernels that begin there. `launched` are the names after
+    `launch`.
+    """
 
     pieces: tuple[CommentPiece, ...]
     faults: tuple[Fault, ...]
@@ -65,7 +69,7 @@ class Above(NamedTuple):
 
 
 class BlockOf(NamedTuple):
-    """What stands above a kernel of one scan; `block` is None for nothing that is its own."""
+    """What stands above a kernel of one scan. `block` is None if the kernel has nothing of its own."""
 
     kernel: Kernel
     target: SpecTarget
@@ -74,8 +78,8 @@ class BlockOf(NamedTuple):
 
 @dataclass(slots=True)
 class SpecLines:
-    """A text cut into lines without their ends (of long ones the beginning), and what stands above its kernels or could, each
-    as far as that was asked for. `says` is whether it speaks of specs at all.
+    """A text cut into lines without their ends (of long lines only the beginning), and what stands or could stand
+    above its kernels, read on demand. `says` is whether it mentions specs at all.
     """
 
     version: int

@@ -54,5 +54,7 @@ class Compilation:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A sentence for each flag of the build that is not used, for who sees no table of how the file is compiled."""
+        """Return a sentence for each flag of the build that is not used, for readers without the table of how the
+        file is compiled.
+        """
         return tuple(f"{each.what} is left out, so figures may differ: {each.why}" for each in self.left_out)
