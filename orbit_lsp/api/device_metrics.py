@@ -7,8 +7,9 @@ counts. A value that was not collected is null. So is a share of nothing, as sec
 loads nothing. Two values differ from that server's:
 
 - `compute_throughput_pct` is of the SMs. That server also gives `gpu__compute_memory_throughput`, which is of memory,
-under this name. - `tensor_pipe_utilization_pct` is of the busiest part of the tensor pipe. That server gives HMMA's
-alone, which is 0 for WGMMA (sm_90) and tcgen05 (sm_100).
+  under this name.
+- `tensor_pipe_utilization_pct` is of the busiest part of the tensor pipe. That server gives HMMA's alone, which is 0
+  for WGMMA (sm_90) and tcgen05 (sm_100).
 
 `dram_avg_bandwidth_gb_s` is of one memory channel, `dram_total_bandwidth_gb_s` of all. The shares of stalls are
 NVIDIA's `smsp__warp_issue_stalled_*_per_warp_active`; sections only have the two numbers that it is made of.
