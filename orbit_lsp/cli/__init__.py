@@ -1,1 +1,1 @@
-"""The command line: arguments, one module a command, terminal output."""
+"""The command line: arguments, one module for each command, terminal output."""

@@ -1,4 +1,4 @@
-"""The commands of the command line by task, with their examples, and the parser that reads what is typed."""
+"""The commands of the command line by task, with their examples, and their parser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _any_of(words: list[str]) -> str:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Errors in one form, with the nearest command or option, and exit code 64."""
+    """A parser that reports errors in one form, with the nearest command or option, and exit code 64."""
 
     def error(self, message: str) -> NoReturn:
         """Raises _WrongError, which `parse` prints."""
@@ -53,7 +53,7 @@ class _WrongError(Exception):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help texts in which no line ends within an option such as `--with-gpu`."""
+    """Formats help texts. No line ends within an option such as `--with-gpu`."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         import textwrap  # help texts alone need it
@@ -71,7 +71,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 @dataclass(frozen=True, slots=True)
 class CliCommand:
-    """`options` adds the command's own options; `examples` are command lines without `orbit-lsp`."""
+    """A command. `options` adds the command's own options; `examples` are command lines without `orbit-lsp`."""
 
     name: str
     summary: str
@@ -309,8 +309,8 @@ COMMANDS = {command.name: command for group in GROUPS.values() for command in gr
 def parser(
     only: str | None = None, *, listed: bool = False
 ) -> tuple[CommandParser, dict[str, argparse.ArgumentParser]]:
-    """The whole command line, and the parser of each command; of one command alone, where its name is given: making all
-    takes 10 ms. `listed`: argparse lists the commands too, which the help does in groups.
+    """Return the parser of the whole command line, and of each command. If a command's name is given, only its parser
+    is made, because making all takes 10 ms. `listed`: argparse lists the commands too, which the help does in groups.
     """
     wanted = [COMMANDS[only]] if only in COMMANDS else COMMANDS.values()
     root = CommandParser(
@@ -344,8 +344,8 @@ def parser(
 
 
 def parse(given: list[str]) -> argparse.Namespace:
-    """Raises SystemExit with code 64 for what cannot be parsed, which it prints, with --json as an object too; 0 after
-    --help and --version.
+    """Parse the command line. What cannot be parsed is printed, with --json as an object too, and raises SystemExit
+    with code 64; with 0 after --help and --version.
     """
     try:
         return _parsed(given)
@@ -385,7 +385,7 @@ def _parsed(given: list[str]) -> argparse.Namespace:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word; empty if no known word is similar."""
+    """Return the end of a sentence about an unknown word, or "" if no known word is similar."""
     import difflib  # of mistakes alone
 
     nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

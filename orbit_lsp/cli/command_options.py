@@ -1,4 +1,4 @@
-"""The options of each command of the command line, and the environment variables that stand for them."""
+"""The options of each command, and the environment variables that replace them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ WHERE = "where it runs, and how it is compiled"
 
 
 class OptionHolder(Protocol):
-    """A parser, or a group of one, to which options are added: argparse has no public name for a group."""
+    """A parser, or a group of one, that takes options. argparse has no public name for a group."""
 
     def add_argument(self, *names: str, **how: Any) -> argparse.Action: ...
 
 
 def option(parser: OptionHolder, name: str, text: str, env: str = "", **how: Any) -> None:
-    """Add an option; `env` is the variable that gives its value where the option is absent. One of NO_EFFECT is not in the help."""
+    """Add an option. `env` is the variable that gives its value if the option is absent. An option of NO_EFFECT is
+    not in the help.
+    """
     if env:
         value = os.environ.get(env, "").strip()
         relative = how.get("metavar") == "PATH" and bool(os.path.dirname(value)) and not os.path.isabs(value)  # noqa: PTH120, PTH117
@@ -114,8 +116,8 @@ def engine_options(
     build: str = BUILD_LIMIT,
     budget: str = BUDGET,
 ) -> None:
-    """Add what every command that compiles or runs takes. `gpu`, `timeout`, `nvcc`, `flag`, `build` and `budget` say what these
-    options mean for it, and `runs` is False where nothing is run.
+    """Add the options of every command that compiles or runs. `gpu`, `timeout`, `nvcc`, `flag`, `build` and `budget`
+    say what these options mean for it. `runs` is False if nothing is run.
     """
     json_option(parser)
     group = parser.add_argument_group(WHERE)
@@ -402,7 +404,7 @@ def gate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _share(word: str) -> float:
-    """`1%` or `0.01`."""
+    """Read a share such as `1%` or `0.01`."""
     try:
         value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
     except ValueError:

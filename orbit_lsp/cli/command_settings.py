@@ -1,4 +1,4 @@
-"""The settings of a command: the editor's, with those that its options and environment variables set."""
+"""The settings of a command: the editor's, with those that options and environment variables set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "
 
 
 def of(options: argparse.Namespace, session: Session) -> dict[str, Any]:
-    """The editor's settings, with those that options set. Raises UsageError."""
+    """Return the editor's settings, with those that options set. Raises UsageError."""
     values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
     for name in ("python", "nvcc"):
         if name in values:
@@ -40,9 +40,9 @@ def of(options: argparse.Namespace, session: Session) -> dict[str, Any]:
 
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
-    """Put the GPU that is rented into `values`; returns the architecture to compile for where nothing is run, also on a
-    machine with a GPU of its own, else nothing. Raises UsageError. Whether a run can have a GPU that is not rented, this
-    machine's own, is known later (`Setup.gpu_refusal`).
+    """Put the GPU that is rented into `values`. Return the architecture to compile for if nothing is run, also on a
+    machine with a GPU of its own; else return nothing. Raises UsageError. Whether a run can have this machine's own
+    GPU by that name is known later (`RunSetup.gpu_refusal`).
     """
     rented = modal_gpus.rented(options.gpu)
     architecture = architectures.architecture_for(rented.partition(":")[0] or options.gpu)
@@ -83,7 +83,9 @@ def _editors(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def budget(options: argparse.Namespace) -> float | None:
-    """Dollars of the month. A variable that is not a number is an error: it was meant as a limit."""
+    """Return the budget in dollars of the month. A variable that is not a number is an error, because it was meant as
+    a limit.
+    """
     if (given := getattr(options, "budget", None)) is not None:
         return given
     amount = os.environ.get("ORBIT_BUDGET_USD", "").strip()

@@ -36,7 +36,7 @@ def is_compiled(name: str) -> bool:
 
 
 def compiled_job(options: argparse.Namespace, run: str) -> Job:
-    """Raises UsageError."""
+    """Disassemble a cubin, or the cubins in another file. Return the exit code. Raises UsageError."""
     if options.level != "sass":
         raise UsageError(f"compiled code holds no {options.level} that can be read; use --level sass")
     if options.against:
@@ -53,7 +53,7 @@ def compiled_job(options: argparse.Namespace, run: str) -> Job:
 
 
 async def compiled_code(options: argparse.Namespace, runs: Scheduler) -> int:
-    """Of a cubin, or of the cubins in another file. Returns the exit code. Raises UsageError."""
+    """Disassemble a kernel of a source file. Return the exit code. Raises UsageError."""
     finished = await runs.outcome(compiled_job(options, runs.new_id()))
     if finished.outcome == "ok" and not finished.dumps:
         of = f" {options.kernel}" if options.kernel else ""
@@ -130,7 +130,7 @@ def architecture(name: str) -> str:
 def _failed(
     options: argparse.Namespace, finished: c.Finished, shown: str = "", problems: Sequence[c.Problem] = ()
 ) -> int:
-    """`shown` is the sentence in the terminal, below what was printed; `problems` are in the JSON."""
+    """Report a failure. `shown` is the sentence in the terminal, below what was printed; `problems` are in the JSON."""
     assert finished.failure
     failure = finished.failure
     if options.json:
@@ -191,7 +191,7 @@ def _listed(made: DisassembledInstance, sources: ListedSources) -> str:
 
 
 def _changed(made: DisassembledInstance, of: DisassembledInstance | None, sources: ListedSources) -> str:
-    """The instructions, or the lines of another level, that differ from the other version, and how many."""
+    """Return the instructions, or the lines of another level, that differ from the other version, and how many."""
     if of is None:
         return "// the other version has no such instance"
     if not made.instructions:
@@ -216,7 +216,9 @@ def _difference(before: str, now: str) -> str:
 def _paired(
     made: Sequence[DisassembledInstance], before: Sequence[DisassembledInstance]
 ) -> list[tuple[DisassembledInstance, DisassembledInstance | None]]:
-    """Each with the same instance of the other version: by its symbol and number, else the only one there is."""
+    """Pair each instance with the same instance of the other version: by its symbol and number, else with the only
+    one there is.
+    """
     named = {(made.dump.symbol, made.dump.instance): made for made in before}
     only = before[0] if len(before) == len(made) == 1 else None
     return [

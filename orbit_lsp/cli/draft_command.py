@@ -16,7 +16,9 @@ from orbit_remote.common.plain_text import visible
 
 
 def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -> int:
-    """Returns the exit code. Raises UsageError where the kernel that is named cannot have one."""
+    """Draft specs and print them. Return the exit code. Raises UsageError if the kernel that is named cannot have
+    one.
+    """
     lines = spec_cache.text_lines(session, uri).lines
     drafted: list[Draft] = []
     reasons: list[str] = []

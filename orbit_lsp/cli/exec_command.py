@@ -58,7 +58,7 @@ async def run(
     engine: Engine,
     watcher: TerminalWatcher,
 ) -> int:
-    """Returns the program's exit code, or that of what kept it from ending. Raises UsageError."""
+    """Run a program. Return its exit code, or that of the failure that kept it from ending. Raises UsageError."""
     session, places, runs = engine.session, engine.places, engine.runs
     job = _job(options, session, runs.new_id(), places.python.path)
     await places.look_around()
@@ -83,7 +83,9 @@ async def run(
 
 
 def exit_code(finished: c.Finished) -> int:
-    """The program's own, as a shell has it, where it came to its end; never 0 for what was not ok."""
+    """Return the program's own exit code, as a shell has it, if it came to its end. A run that was not ok never
+    returns 0.
+    """
     status = finished.exit_code
     if finished.outcome == "timed out":
         return AT_THE_LIMIT
@@ -137,14 +139,18 @@ def _job(options: argparse.Namespace, session: Session, run: str, python: str) -
 
 
 def _installed(name: str, python: str) -> str | None:
-    """The program of this name beside the chosen Python, else on PATH; None for a path, or a file of the current folder."""
+    """Return the program of this name beside the chosen Python, else on PATH. Return None for a path, or a file of
+    the current folder.
+    """
     if os.path.basename(name) != name or name == "-" or os.path.exists(name):  # noqa: PTH110, PTH119 - also of a name that is no path
         return None
     return shutil.which(name, path=str(Path(python).parent)) or shutil.which(name)
 
 
 def _of_installed(program: str, folder: str, python: str) -> tuple[str, str]:
-    """(path, text of a script). A script beside the chosen Python, as pip writes them, is run by that Python as any other."""
+    """Return (path, text of a script). The chosen Python runs a script beside it, as pip writes them, like any other
+    script.
+    """
     if Path(program).parent == Path(python).parent:
         with suppress(OSError):
             text = regular_files.text(program, limits.SOURCE)
@@ -154,7 +160,7 @@ def _of_installed(program: str, folder: str, python: str) -> tuple[str, str]:
 
 
 def _program(options: argparse.Namespace, folder: str) -> tuple[str, str, Sequence[str]]:
-    """(path, text of a script, arguments). Raises UsageError."""
+    """Return (path, text of a script, arguments). Raises UsageError."""
     snippet = str(Path(folder, SNIPPET))
     if options.code is not None:  # as Python has it, what follows is the code's
         return snippet, options.code, [*([options.file] if options.file else []), *options.arguments]
@@ -192,7 +198,7 @@ def _program(options: argparse.Namespace, folder: str) -> tuple[str, str, Sequen
 
 
 def _variable(given: str) -> str:
-    """`NAME=value`, also for a name alone. Raises UsageError."""
+    """Return `NAME=value`, also for a name alone. Raises UsageError."""
     name, equals, value = given.partition("=")
     if not _NAME.fullmatch(name) or name.startswith("MODAL_"):
         raise UsageError(f"--env {name!r:.60} is not a variable that a program may get")
@@ -204,8 +210,8 @@ def _variable(given: str) -> str:
 async def _placed(
     job: Job, session: Session, *, in_place: bool, may_rent: bool
 ) -> tuple[Job, tuple[str, ...]]:
-    """The job for the machine that it goes to, and remarks on files that do not travel. `may_rent`: without a budget too.
-    Raises UsageError.
+    """Return the job for the machine that it goes to, and remarks on files that are not sent. `may_rent`: without a
+    budget too. Raises UsageError.
     """
     setup = session.setup
     if setup.place() == "modal":
@@ -244,7 +250,7 @@ async def _placed(
 
 
 def _report(finished: c.Finished) -> None:
-    """On standard error: standard output is the program's."""
+    """Print a report on standard error: standard output is the program's."""
     lines = [f"note: {remark}" for remark in finished.remarks]
     if finished.launches:
         lines += [kernel_table(finished.launches)]
@@ -262,7 +268,7 @@ def _report(finished: c.Finished) -> None:
 
 
 def _cut(name: str) -> str:
-    """Return the name with its end left out if it is long: kernels of templates have names of 2,000 characters."""
+    """Cut the end of a long name: kernels of templates have names of 2,000 characters."""
     return name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…"
 
 

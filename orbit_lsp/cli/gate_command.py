@@ -1,4 +1,4 @@
-"""`orbit-lsp gate`: the kernels of a change against their base, for CI"""
+"""`orbit-lsp gate`: compares the kernels of a change with their base, for CI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS = ("markdown", "junit", "sarif")
 
 
 async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
-    """Returns the exit code. Raises UsageError."""
+    """Run a gate. Return the exit code. Raises UsageError."""
     paths, files, question = _paths(options), _files(options), _question(options)
     await engine.places.look_around()
     terminal_text.check_gpu(engine.session, options.gpu)
@@ -64,7 +64,7 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
 
 
 def _paths(options: argparse.Namespace) -> list[str]:
-    """Absolute ones. Raises UsageError."""
+    """Return absolute paths. Raises UsageError."""
     for given in options.paths:
         if not Path(given).exists():
             raise UsageError(f"there is no file or folder {given}")
@@ -72,7 +72,7 @@ def _paths(options: argparse.Namespace) -> list[str]:
 
 
 def _files(options: argparse.Namespace) -> dict[str, str]:
-    """The file of each form that is asked for, `-` for standard output. Raises UsageError."""
+    """Return the file of each form that is asked for, `-` for standard output. Raises UsageError."""
     files = {form: name for form in FORMS if (name := getattr(options, form))}
     for name in files.values():
         if name != "-" and not Path(name).absolute().parent.is_dir():

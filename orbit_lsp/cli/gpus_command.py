@@ -1,4 +1,4 @@
-"""`orbit-lsp run FILE --on H100,L4`: a table of several GPUs, as text or JSON."""
+"""`orbit-lsp run FILE --on H100,L4`: prints a table of several GPUs, as text or JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def run(
     *,
     as_json: bool,
 ) -> int:
-    """Returns the exit code: that of the first GPU, in their order, that did not end well."""
+    """Run on several GPUs. Return the exit code of the first GPU, in their order, that did not end well."""
     session, scheduler = engine.session, engine.runs
     multi_gpu = MultiGpu(session, engine.places, scheduler, watcher)
     code = 0

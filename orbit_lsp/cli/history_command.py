@@ -38,7 +38,7 @@ async def compare(
     uri: str,
     target: KernelId | None,
 ) -> int:
-    """Returns the exit code. Raises UsageError."""
+    """Compare a kernel. Return the exit code. Raises UsageError."""
     session, places = engine.session, engine.places
     wanted = other(options)
     checked = harness.of(session, uri)
@@ -70,7 +70,7 @@ async def compare(
 
 
 def other(options: argparse.Namespace) -> Candidate:
-    """What the options name. Raises UsageError where they name two things."""
+    """Return what the options name. Raises UsageError if they name two things."""
     named = [
         Candidate("kernel", options.with_kernel) if options.with_kernel else None,
         Candidate("gpu", options.with_gpu) if options.with_gpu else None,
@@ -83,7 +83,7 @@ def other(options: argparse.Namespace) -> Candidate:
 
 
 def file_or_revision(name: str) -> Candidate:
-    """What `--with` names: `last`, a source file that exists, else a git revision. Raises UsageError."""
+    """Return what `--with` names: `last`, a source file that exists, else a git revision. Raises UsageError."""
     if name == "last":
         return Candidate("last")
     path = Path(name)  # one without a suffix, as a file HEAD or main, is no source
@@ -98,7 +98,9 @@ def file_or_revision(name: str) -> Candidate:
 
 
 async def history(options: argparse.Namespace, versions: HistoryTracker, uri: str) -> int:
-    """Returns the exit code. Raises UsageError. A kernel that is no longer in the file has its history all the same."""
+    """Print the history of a file. A kernel that is no longer in the file still has its history. Return the exit
+    code. Raises UsageError.
+    """
     path = path_of(uri)
     by_kernel: dict[str, list[HistoryEntry]] = {}
     for entry in await versions.entries(path):

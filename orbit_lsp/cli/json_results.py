@@ -1,4 +1,6 @@
-"""Models of what draft, drivers, trace, disassemble, debug-compile and doctor print with `--json`; their JSON schemas are published."""
+"""Models of the `--json` output of draft, drivers, trace, disassemble, debug-compile and doctor. Their JSON schemas
+are published.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +191,7 @@ class Failed:
 
 
 def text(result: Any) -> str:
-    """A result, or each of a list, as the JSON text that a command prints: with the version of the contract."""
+    """Return a result, or each of a list, as the JSON text that a command prints, with the version of the contract."""
     if isinstance(result, list | tuple):
         shown: Any = [_versioned(each) for each in cast("Sequence[Any]", result)]
     else:

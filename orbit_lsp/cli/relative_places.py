@@ -1,5 +1,5 @@
-"""Relative paths. In environment variables they are dropped, so that the folder that we are started in chooses no program; in options
-they mean the current folder, and `~` the user's.
+"""Handles relative paths. In environment variables they are dropped, so that the folder in which we are started
+chooses no program. In options they are relative to the current folder, and `~` is the user's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _PROGRAMS = (
 
 
 def program(name: str) -> str:
-    """A program as a shell understands it: a name for PATH to find, or a path from the current folder."""
+    """Return a program as a shell understands it: a name for PATH, or a path from the current folder."""
     return str(Path(name).expanduser().absolute()) if os.sep in name else name
 
 
 def drop(environment: MutableMapping[str, str]) -> tuple[str, ...]:
-    """Take from an environment what means another file in each folder: entries of PATH and its like that are not
-    absolute, and programs and toolkits named by such a path. Returns the names of the latter that were there.
+    """Remove from an environment what depends on the current folder: relative entries of PATH and the like, and
+    programs and toolkits with relative paths. Return the names of the removed programs and toolkits.
     """
     for name in _LISTS:
         if name in environment:

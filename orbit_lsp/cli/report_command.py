@@ -25,7 +25,7 @@ _DETAILS: dict[str, Literal["full", "imported"]] = {"full": "full", "imported": 
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     if options.source:
         from orbit_lsp.cli.files import report_from
 
@@ -71,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def profiled(kept: KeptProfile) -> Profiled | None:
-    """A kept profile as a session has it; None where the file is not what this version writes."""
+    """Return a kept profile in the session's form. Return None if this version did not write the file."""
     try:
         finished = codec.build(c.Finished, kept.finished, lenient=True)
     except ValueError:

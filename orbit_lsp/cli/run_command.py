@@ -35,7 +35,7 @@ from orbit_remote.common.plain_text import visible
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     try:
         return asyncio.run(_history(options) if options.command == "history" else _main(options))
     except UsageError as error:
@@ -143,7 +143,7 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
 
 
 async def _opened(options: argparse.Namespace, session: Session, places: Places) -> str:
-    """The URI of the command's file, opened, with what its compilation needs; what is ignored there is reported."""
+    """Open the command's file, with what its compilation needs, and report what is ignored there. Return its URI."""
     uri = _open(session, options.file)
     await _find_compilation(options, session, places, uri)
     return uri
@@ -159,14 +159,14 @@ async def _find_compilation(options: argparse.Namespace, session: Session, place
 
 
 def _measures(options: argparse.Namespace) -> bool:
-    """Whether the command has to do with what the history keeps."""
+    """Say whether the command uses what the history keeps."""
     return options.command in ("run", "capture", "profile", "compare", "gate", "disassemble") or getattr(
         options, "run", False
     )
 
 
 def _say_ignored(session: Session, places: Places, uri: str | None) -> None:
-    """Which Pythons are not started, where a Python is needed."""
+    """Say which Pythons are not started, if a Python is needed."""
     if uri and _by_nvcc(session, uri) and not _by_spec(session, uri):
         return
     if sentence := places.python.ignored():
@@ -174,7 +174,7 @@ def _say_ignored(session: Session, places: Places, uri: str | None) -> None:
 
 
 async def _history(options: argparse.Namespace) -> int:
-    """Needs no GPU, no compiler and no settings."""
+    """Run the history command, which needs no GPU, no compiler and no settings. Return the exit code."""
     session = Session(setup=_setup(options))
     engine = Engine(session, Unwatched(), terminal_text.warn)
     try:
@@ -186,7 +186,7 @@ async def _history(options: argparse.Namespace) -> int:
 
 
 def _with_history(session: Session, name: str) -> str:
-    """The URI of a file, opened, or of a notebook. Raises UsageError."""
+    """Open a file or a notebook, and return its URI. Raises UsageError."""
     if not name.lower().endswith(".ipynb"):
         return _open(session, name)
     try:
@@ -196,8 +196,10 @@ def _with_history(session: Session, name: str) -> str:
 
 
 def _setup(options: argparse.Namespace) -> RunSetup:
-    """The workspace is the current folder if that holds the file, unless it holds all of a disk or of a user; else the file's project. That is
-    the workspace too where a test or program of the project runs.
+    """Make the setup.
+
+    The workspace is the current folder if that holds the file, unless it is the root of a disk or a home folder.
+    Otherwise the workspace is the file's project. It is also the project if a test or program of the project runs.
     """
     try:
         here = str(Path.cwd())
@@ -224,7 +226,7 @@ def _setup(options: argparse.Namespace) -> RunSetup:
 
 
 async def _file(options: argparse.Namespace, engine: Engine) -> int:
-    """run, profile, check, compile and show. Returns the exit code. Raises UsageError."""
+    """Run one of run, profile, check, compile and show. Return the exit code. Raises UsageError."""
     session, places, runs = engine.session, engine.places, engine.runs
     if options.command == "show" and not options.run and _is_folder(options.file):
         from orbit_lsp.cli.files import folder_listing
@@ -306,7 +308,7 @@ async def _file(options: argparse.Namespace, engine: Engine) -> int:
 
 
 def _gpu_of_several(name: str) -> str:
-    """A GPU of `--on`: rented, or of a host. Raises ValueError."""
+    """Return a GPU of `--on`: rented, or of a host. Raises ValueError."""
     if name.startswith(ssh_hosts.PREFIX):
         return ssh_hosts.place(name)
     try:
@@ -318,7 +320,7 @@ def _gpu_of_several(name: str) -> str:
 
 
 def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished:
-    """Remarks on what a compile leaves out: a file with a `main` is not linked, a template needs its arguments."""
+    """Add remarks on what a compile leaves out: a file with a `main` is not linked, a template needs its arguments."""
     scan, source = session.files[uri].scan, session.files[uri].source
     if finished.outcome == "ok" and (why := summary.only_helpers(finished, scan.kernels)):
         return replace(finished, remarks=(*finished.remarks, why))
@@ -335,12 +337,12 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
 
 
 def _of_import(frozen: Frozen) -> bool:
-    """Whether a file has kernels that are compiled by an import."""
+    """Say whether a file has kernels that an import compiles."""
     return any(kernel.dsl == "triton" for kernel in frozen.scan.kernels)
 
 
 def _compiler_process(session: Session, uri: str) -> str:
-    """The language of the process that compiles a file, if it takes a second to start: imports of torch and Triton."""
+    """Return the language of the process that compiles a file, if its imports (torch and Triton) take a second."""
     return "" if _by_nvcc(session, uri) else "triton"
 
 
@@ -430,9 +432,9 @@ def _note(text: str) -> None:
 
 
 def _targets(session: Session, uri: str, target: KernelId | None, action: Action) -> list[KernelId | None]:
-    """What is run: the kernel that is named, else the program, else every kernel that has a launch spec.
+    """Return what is run: the kernel that is named, else the program, else every kernel that has a launch spec.
 
-    A program is run as the one spec without a launch says, if the file has one.
+    If the file has a spec without a launch, it says how the program is run.
     """
     if target or action == "compile":
         return [target]
@@ -452,7 +454,7 @@ def _by_spec(session: Session, uri: str) -> list[KernelId]:
 
 
 def _swept(session: Session, uri: str, targets: list[KernelId | None]) -> list[KernelId | None]:
-    """Those of `targets` whose launch specs have a sweep."""
+    """Return those of `targets` whose launch specs have a sweep."""
     wanted = _by_spec(session, uri) if targets == [None] else [target for target in targets if target]
     swept = [
         status for status in kernel_status.of(session, uri) if status.target in wanted and status.plan.swept
@@ -503,7 +505,7 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
 async def _perform(
     runs: Scheduler, action: Action, uri: str, target: KernelId | None, *, full: bool = False
 ) -> tuple[c.Finished, Path | None]:
-    """How it ended, and the folder of what the compiler made, if that is kept."""
+    """Run an action. Return its end, and the folder of what the compiler made, if that is kept."""
     run = runs.start(action, uri, target, detail="full" if full else "click")
     assert run is not None
     try:
@@ -522,7 +524,7 @@ def _dump(finished: c.Finished, made: Path | None, to: Path) -> None:
 
 
 def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:
-    """A compilation with what is wrong with the file's launch specs, which no compiler reads."""
+    """Add to a compilation what is wrong with the file's launch specs: no compiler reads them."""
     errors = [fault for fault in spec_cache.faults(session, uri) if fault.severity == "error"]
     if not errors or finished.outcome != "ok":
         return finished

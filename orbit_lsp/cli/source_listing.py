@@ -1,4 +1,4 @@
-"""A file as an editor would show it, in a terminal: lenses above, hints behind, squiggles below."""
+"""Shows a file in a terminal as in an editor: lenses above, hints behind, squiggles below."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = {
 
 
 def lines(session: Session, uri: str, *, color: bool) -> list[str]:
-    """The whole file; what a lens, a hint and a diagnostic say is what an editor would be sent."""
+    """Return the whole file. Lenses, hints and diagnostics have the text that an editor would get."""
     document = session.files[uri].document
     above: dict[int, list[str]] = defaultdict(list)
     behind: dict[int, list[str]] = defaultdict(list)

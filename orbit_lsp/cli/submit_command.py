@@ -1,4 +1,4 @@
-"""`orbit-lsp submit`: a file handed to GPU MODE's leaderboards by `popcorn-cli`, and a record of it."""
+"""`orbit-lsp submit`: hands a file to GPU MODE's leaderboards by `popcorn-cli`, and keeps a record of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Submission:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     try:
         return _submit(options)
     except UsageError as error:
@@ -98,7 +98,7 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _target(options: argparse.Namespace, text: str) -> tuple[str, str]:
-    """Leaderboard and GPU: of the options, else of the file's `#!POPCORN` lines."""
+    """Return leaderboard and GPU from the options, else from the file's `#!POPCORN` lines."""
     directives = {name.removesuffix("s"): value for name, value in reversed(_DIRECTIVE.findall(text))}
     leaderboard = options.leaderboard or directives.get("leaderboard", "")
     gpus = (options.gpu or directives.get("gpu", "")).replace(",", " ").replace(";", " ").split()
@@ -117,7 +117,7 @@ def _target(options: argparse.Namespace, text: str) -> tuple[str, str]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """By the contract, where runs go: the exit code. What it prints goes to standard error."""
+    """Check the file by its contract, where runs go. Return the exit code. Its output goes to standard error."""
     from orbit_lsp.cli import arguments, run_command
 
     with contextlib.redirect_stdout(sys.stderr):
@@ -182,7 +182,9 @@ def _folder(output: str | None, stem: str) -> Path:
 
 
 def _versions(path: Path, text: str) -> tuple[str | None, str]:
-    """(HEAD's commit, how the file differs from it); None where there is no git, or the file is not in it."""
+    """Return (HEAD's commit, how the file differs from it). The commit is None if there is no git, or the file is not
+    in it.
+    """
     try:
         head = git.revision(str(path), "HEAD")
     except git.GitError:
@@ -197,8 +199,8 @@ def _versions(path: Path, text: str) -> tuple[str | None, str]:
 
 
 def _run(command: tuple[str, ...], folder: Path, limit_s: float) -> tuple[int | None, bytes, bool]:
-    """(exit status, what it printed, whether that was cut); the status is None where it was ended at the limit. It has no
-    terminal and no input, so that a question is an end of file.
+    """Run a program. Return (exit status, its output, whether that was cut). The status is None if it was ended at
+    the limit. It has no terminal and no input, so that a question is an end of file.
     """
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -230,7 +232,7 @@ def _read(stream: IO[bytes], kept: bytearray, cut: threading.Event) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started."""
+    """End a process with all that it started."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

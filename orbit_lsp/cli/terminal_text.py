@@ -1,4 +1,4 @@
-"""Text that is safe to print: diagnostics as lines, without control characters."""
+"""Makes text safe to print: diagnostics as lines, without control characters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from orbit_remote.common.plain_text import in_a_line, visible
 
 
 class UsageError(Exception):
-    """The command line or the file it names; the text is the sentence to print."""
+    """The command line, or the file it names, is wrong. The text is the sentence to print."""
 
 
 def escapes(stream: TextIO) -> bool:
-    """Whether escape sequences, such as colors, may be written to a stream: to a terminal that knows them, of a user who wants them."""
+    """Say whether escape sequences, such as colors, may be written to a stream: it is a terminal that knows them, and
+    the user wants them.
+    """
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
 
@@ -46,7 +48,7 @@ def indented(remedy: str) -> str:
 
 
 def only_kernel(kernels: Sequence[KernelId]) -> KernelId:
-    """The one that a command is about where it names none. Raises UsageError."""
+    """Return the only kernel, for a command that names none. Raises UsageError."""
     if not kernels:
         raise UsageError("no kernel in this file can be launched")
     if len(kernels) > 1:
@@ -56,7 +58,9 @@ def only_kernel(kernels: Sequence[KernelId]) -> KernelId:
 
 
 def problems(session: Session, uri: str) -> list[tuple[str, Problem]]:
-    """Every diagnostic with its file, those of the launch specs of `uri` last: what is printed, and what --json has."""
+    """Return every diagnostic with its file, those of the launch specs of `uri` last. They are printed, and --json
+    has them.
+    """
     filed = [
         (path_of(of), problem) for (_, of), kept in session.results.problems.items() for problem in kept.items
     ]
@@ -77,7 +81,7 @@ def problems(session: Session, uri: str) -> list[tuple[str, Problem]]:
 
 
 def problem_lines(session: Session, uri: str) -> list[str]:
-    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
+    """Return every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, with its notes indented."""
     return [
         relative(with_options(line))
         for path, problem in problems(session, uri)
@@ -86,7 +90,7 @@ def problem_lines(session: Session, uri: str) -> list[str]:
 
 
 def unrepeated(session: Session, uri: str, failure: Failure) -> str:
-    """A failure's sentence without the error that is printed above it."""
+    """Return a failure's sentence without the error that is printed above it."""
     counted = re.match(r".* does not compile \(\d+ errors?\)(?=: )", failure.message)
     errors = [problem.message for _, problem in problems(session, uri) if problem.severity == "error"]
     printed = any(failure.message.endswith(error.partition("\n")[0]) for error in errors)
@@ -94,7 +98,7 @@ def unrepeated(session: Session, uri: str, failure: Failure) -> str:
 
 
 def with_options(text: str) -> str:
-    """A sentence for whoever types commands: `--flag=-DN=4` where an editor's user sets `nvcc_flags`."""
+    """Rewrite a sentence for the command line: `--flag=-DN=4` in place of the setting `nvcc_flags`."""
 
     def typed(match: re.Match[str]) -> str:
         flags = " ".join(f"--flag={flag}" for flag in re.findall(r'"([^"]*)"', match["flags"]))
@@ -104,8 +108,8 @@ def with_options(text: str) -> str:
 
 
 def relative(text: str) -> str:
-    """As compilers do, name a file in or below the current folder relative to it, where a line begins with it or has it
-    as a comment.
+    """Name files in or below the current folder relative to it, as compilers do, at the beginning of a line or in a
+    comment.
     """
     try:
         here = Path.cwd()

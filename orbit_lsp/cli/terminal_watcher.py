@@ -1,4 +1,4 @@
-"""What a terminal shows while a command waits: the state of its run, and what the program prints."""
+"""Shows in a terminal, while a command waits, the state of its run and the program's output."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _REDRAW_S = 0.1
 
 
 class TerminalWatcher:
-    """States on standard error - on a terminal one line with the seconds that it has taken, a line each when piped -, the
-    program's own output where the program put it.
+    """Writes states to standard error, and the program's output to its own streams. On a terminal the state is one
+    line with the seconds that it has taken; when piped there is a line for each state.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -47,7 +47,7 @@ class TerminalWatcher:
             codec.prepare(c.Finished)  # its result is read sooner by as long as this takes, some 10 ms
 
     def hears(self, title: str) -> Callable[[c.Event], None]:
-        """What takes the events of a job that is no `Run`."""
+        """Return a function for the events of a job that is no `Run`."""
 
         def heard(event: c.Event) -> None:
             match event:
@@ -90,7 +90,7 @@ class TerminalWatcher:
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is under way."""
+        """Clear the line: nothing is under way."""
         self._text = ""
         self._clear()
 

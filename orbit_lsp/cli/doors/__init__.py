@@ -1,1 +1,1 @@
-"""Commands that take jobs: jobs, mcp, watch, api"""
+"""Commands that take jobs: jobs, mcp, watch, api."""

@@ -1,4 +1,4 @@
-"""`orbit-lsp mcp`, `watch` and `api`: the queue of jobs, served until the client ends or Ctrl-C."""
+"""`orbit-lsp mcp`, `watch` and `api`: they serve the queue of jobs until the client ends or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orbit_remote.common.plain_text import visible
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     serve: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = {
         "mcp": _mcp,
         "watch": _watch,
@@ -61,7 +61,7 @@ async def _mcp(options: argparse.Namespace) -> int:
 
 
 async def _watch(options: argparse.Namespace) -> int:
-    """Returns with --once the exit code of the first file that did not end well. Raises UsageError."""
+    """Watch a folder. With --once, return the exit code of the first file that did not end well. Raises UsageError."""
     from orbit_lsp.agents.drop_folder import DropFolder
     from orbit_lsp.queue.request import MOST_TIMEOUT_S
 
@@ -99,7 +99,9 @@ def _tell(line: str) -> None:
 
 
 async def _until_cancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Work that may swallow a cancellation, as a task group of anyio does that ends at just that moment: Ctrl-C ends it."""
+    """Run work as a task, and end it at Ctrl-C. The work may swallow a cancellation, as a task group of anyio does
+    that ends at that moment.
+    """
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task])
@@ -116,12 +118,14 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def token(host: str, own: str) -> str:
-    """What requests have to bring: the user's own token; a new one where the server can be reached from elsewhere."""
+    """Return the token that requests have to bring: the user's own, or a new one if the server can be reached from
+    elsewhere.
+    """
     return own if own or host in _LOOPBACK else secrets.token_urlsafe(32)
 
 
 def hosts(host: str, more: Sequence[str]) -> list[str]:
-    """The names under which the server may be addressed."""
+    """Return the names under which the server may be addressed."""
     own = [] if host in (*_LOOPBACK, "0.0.0.0", "::") else [host]  # noqa: S104 - compared, not bound
     return ["127.0.0.1", "localhost", "[::1]", *own, *more]
 
@@ -132,7 +136,9 @@ _BEFORE_USERS = 1_024
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens at the server's address; who connects before the server is ready waits. Raises UsageError."""
+    """Return a socket that listens at the server's address. A client that connects before the server is ready waits.
+    Raises UsageError.
+    """
     if not 0 <= port <= _PORTS:
         raise UsageError(f"--port is {port}; a port is a number from 1 to {_PORTS}, or 0 for any free one")
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -147,7 +153,7 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 def _why(error: OSError | ValueError) -> str:
-    """What is wrong, and what to do."""
+    """Return what is wrong, and what to do."""
     if isinstance(error, (socket.gaierror, ValueError)):
         return "there is no such host; --host is an address of this machine, as in 127.0.0.1, or 0.0.0.0 for all of them"
     match error.errno:

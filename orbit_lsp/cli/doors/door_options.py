@@ -20,7 +20,7 @@ def skills_options(parser: argparse.ArgumentParser) -> None:
 
 
 def pool_options(parser: argparse.ArgumentParser) -> None:
-    """What every command that takes jobs takes."""
+    """Add the options of every command that takes jobs."""
     option(
         parser, "--pool", "GPUs that jobs run on, as in local:0,local:1, modal:H100*4 (four rented H100s) or ray*8 (of a Ray cluster); "
         "default: every GPU of this machine",

@@ -1,4 +1,4 @@
-"""`orbit-lsp jobs`: hand in files, list jobs, show, cancel and prune them; text or JSON."""
+"""`orbit-lsp jobs`: hands in files, lists jobs, shows, cancels and prunes them, as text or JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orbit_remote.common import messages as c
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     try:
         if options.what == "submit":
             return asyncio.run(_submit(options))
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _look(options: argparse.Namespace, store: JobStore) -> int:
-    """list, show, cancel and prune. Raises UsageError and StoreError."""
+    """List, show, cancel or prune jobs. Raises UsageError and StoreError."""
     if options.what == "list":
         jobs = store.jobs(most=options.most, under_way=options.under_way)
         if options.json:
@@ -80,12 +80,14 @@ def _job(store: JobStore, name: str) -> StoredJob:
 
 
 async def _ended(store: JobStore, jobs: list[StoredJob]) -> list[StoredJob]:
-    """The same once they are over: the process that has them ends their work first."""
+    """Wait until the cancelled jobs are over: the process that has them ends their work first."""
     return [await job_queue.ended_elsewhere(store, job) for job in jobs]
 
 
 async def _submit(options: argparse.Namespace) -> int:
-    """Returns the exit code of the first that did not end well. Raises UsageError and RequestRefusedError."""
+    """Submit files. Return the exit code of the first that did not end well. Raises UsageError and
+    RequestRefusedError.
+    """
     if not options.names:
         raise UsageError("orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file")
     if options.key and len(options.names) > 1:
@@ -105,7 +107,7 @@ async def _submit(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace, name: str) -> Request:
-    """Options about the job have the names of a request's fields. Raises RequestRefusedError."""
+    """Make a request from the options, whose names are those of a request's fields. Raises RequestRefusedError."""
     given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(Request)}
     if options.against:
         given["against"] = requests.read(options.against)[0]

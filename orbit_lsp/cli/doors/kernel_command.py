@@ -35,7 +35,7 @@ _MOST = 64 << 20
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     if os.name != "posix":
         return refused("notebook kernels run on Linux and macOS; on Windows use WSL", as_json=False)
     try:
@@ -147,7 +147,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _usable(connection: Any) -> bool:
-    """Whether a connection file names what a kernel listens on, and how messages are signed."""
+    """Say whether a connection file names what a kernel listens on, and how messages are signed."""
     if not isinstance(connection, dict):
         return False
     known = cast("dict[str, Any]", connection)
@@ -231,7 +231,9 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
 
 
 def _host(options: argparse.Namespace) -> int:
-    """The process of one notebook's kernels on a server: `--on` is the place of its pool, `--name` the client's address."""
+    """Run the process of one notebook's kernels on a server. `--on` is the place in its pool, `--name` the client's
+    address.
+    """
     from orbit_lsp.queue.notebook_sessions import Registered, is_running
     from orbit_lsp.runners import kernel_host
     from orbit_lsp.state.user_folders import cache_folder
@@ -261,7 +263,7 @@ def _host(options: argparse.Namespace) -> int:
 
 
 def _server(on: str) -> EvaluationServer | None:
-    """The evaluation server that runs the cells. Raises UsageError."""
+    """Return the evaluation server that runs the cells. Raises UsageError."""
     from orbit_lsp.runners.api_client import EvaluationServer
 
     if not on.startswith("api:"):
@@ -273,7 +275,7 @@ def _server(on: str) -> EvaluationServer | None:
 
 
 def _gpu(on: str) -> str:
-    """The GPU to rent; empty where none is. Raises UsageError."""
+    """Return the GPU to rent, or "" if none is. Raises UsageError."""
     if on == "local" or on.startswith("api:"):
         return ""
     if on.startswith(ssh_hosts.PREFIX):

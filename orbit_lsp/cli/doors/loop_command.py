@@ -1,4 +1,4 @@
-"""`orbit-lsp loop`: a worker changes a kernel, the loop measures, and keeps or reverts the change"""
+"""`orbit-lsp loop`: a worker changes a kernel; the loop measures the change, and keeps or reverts it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _folder(options: argparse.Namespace, subject: LoopSubject) -> Path:
 
 
 def _begun(journal: Journal, options: argparse.Namespace, subject: LoopSubject) -> str:
-    """The id of the loop of this folder. Raises UsageError where that is about something else."""
+    """Return the id of the loop of this folder. Raises UsageError if the folder's loop is about something else."""
     about: dict[str, Any] = {
         "kernel file": str(subject.path), "kernel": subject.name, "dry run": options.mode == "dry-run", "--flag": options.nvcc_flags,
         "--timeout": options.run_timeout_s, "--gpu": options.gpu, "--pool": options.pool,
@@ -173,7 +173,7 @@ def _parties(
 
 @asynccontextmanager
 async def _meter(options: argparse.Namespace, subject: LoopSubject) -> AsyncGenerator[tuple[Meter, str]]:
-    """What measures, and how it says that the budget is used up."""
+    """Give the meter, and how it says that the budget is used up."""
     if options.mode == "dry-run":
         yield SimulatedMeter(), ""
         return

@@ -1,4 +1,4 @@
-"""What a loop is doing, on standard error: on a terminal a table that is redrawn, else a line for each stage"""
+"""Shows on standard error what a loop is doing: on a terminal a table that is redrawn, else a line for each stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PER_SECOND = 2
 
 @contextmanager
 def watcher(kernel: str, *, quiet: bool) -> Generator[LoopWatcher]:
-    """The view of a loop, until the end of the `with`."""
+    """Give the view of a loop, until the end of the `with`."""
     if quiet or not terminal_text.escapes(sys.stderr):
         yield LoopLines(quiet=quiet)
         return
@@ -51,7 +51,7 @@ class LoopLines(LoopWatcher):
 
 
 class Redrawn(LoopWatcher):
-    """The last iterations, and below them what is done now, and for how long."""
+    """Shows the last iterations, and below them what is done now, and for how long."""
 
     def __init__(self, kernel: str) -> None:
         self._kernel = kernel

@@ -1,4 +1,4 @@
-"""The queue of a command that takes jobs: its places, settings and limit of spending, from the command's options."""
+"""The queue of a command that takes jobs. The command's options give its places, settings and limit of spending."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine
 
 @asynccontextmanager
 async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> AsyncGenerator[JobQueue]:
-    """A queue that takes jobs until the end of the `with`. Raises UsageError, and OSError where it cannot be kept."""
+    """Give a queue that takes jobs until the end of the `with`. Raises UsageError, and OSError if its record cannot
+    be kept.
+    """
     engine = EngineOptions(settings(options), _folders(), remedy(door), complain)
     try:
         asked = pool.parse(_counted(options.pool)) if options.pool else []
@@ -43,7 +45,7 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
 
 
 def _counted(places: str) -> str:
-    """`ray` alone means as many places as the cluster has GPUs now. Joins the cluster. Raises RequestRefusedError."""
+    """Replace `ray` by as many places as the cluster has GPUs now. Joins the cluster. Raises RequestRefusedError."""
     words = [word.strip() for word in places.split(",")]
     if not any(word.partition("*")[0].partition(":")[0] == "ray" for word in words):
         return places
@@ -52,13 +54,13 @@ def _counted(places: str) -> str:
 
 
 def remedy(door: str) -> str:
-    """What to do where the budget has no money for a job; failures of its jobs have it as their remedy."""
+    """Return what to do if the budget has no money for a job. It is the remedy of the failures of these jobs."""
     return f"raise --budget of `orbit-lsp {door}`"
 
 
 async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
-    """The places that are asked for, with what this machine has of them. Where none is: every GPU of this machine, else the one that
-    is rented. Raises RequestRefusedError.
+    """Return the places that are asked for, with what this machine has of them. If none is asked for, return every
+    GPU of this machine, else the one that is rented. Raises RequestRefusedError.
     """
     if asked and not any(slot.local for slot in asked):
         return asked
@@ -71,7 +73,7 @@ async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The user's own settings. Renting costs money: without a limit nothing is rented. Raises UsageError."""
+    """Return the user's own settings. Renting costs money, so without a limit nothing is rented. Raises UsageError."""
     values: dict[str, Any] = {"modal": {"budget_usd": budget(options)}}
     for name in ("python", "nvcc"):
         if given := getattr(options, name):
@@ -86,7 +88,7 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def budget(options: argparse.Namespace) -> float:
-    """Dollars of the month. Raises UsageError."""
+    """Return the budget in dollars of the month. Raises UsageError."""
     given = options.budget if options.budget is not None else os.environ.get("ORBIT_BUDGET_USD", "").strip()
     try:
         return float(given) if given != "" else 0.0
@@ -95,7 +97,7 @@ def budget(options: argparse.Namespace) -> float:
 
 
 def seconds(text: str, option: str) -> float:
-    """`7d`, `12h`, `0s`. Raises UsageError."""
+    """Read `7d`, `12h` or `0s` as seconds. Raises UsageError."""
     match = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if not match:
         raise UsageError(f"{option} is {text!r:.40}; write a number and a unit, as in 7d, 12h, 30m or 0s")

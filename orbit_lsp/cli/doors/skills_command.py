@@ -17,7 +17,7 @@ FOLDER = Path(orbit_lsp.__file__).parent / "skills"
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     pages = sorted(FOLDER.glob("*/SKILL.md"))
     if options.what == "list":
         for page in pages:
@@ -47,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _is_here(folder: Path) -> bool:
-    """Whether a relative path stays below the current folder, links followed. Raises OSError."""
+    """Say whether a relative path stays below the current folder, links followed. Raises OSError."""
     try:
         return folder.resolve().is_relative_to(Path.cwd().resolve())
     except RuntimeError:  # a link to itself

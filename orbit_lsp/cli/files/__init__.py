@@ -1,1 +1,1 @@
-"""Commands about files of other tools: reports that another program made, bundles to send away"""
+"""Commands about files of other tools: reports that another program made, bundles to send away."""

@@ -1,4 +1,6 @@
-"""`orbit-lsp capture FILE --kernel K`: one launch of a driver's taken, and written above the kernel as a launch spec that replays it"""
+"""`orbit-lsp capture FILE --kernel K`: takes one launch of a driver, and writes a launch spec above the kernel that
+replays it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from orbit_remote.common.requests import Capture, Driver
 
 
 async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
-    """Returns the exit code. Raises UsageError."""
+    """Capture a launch. Return the exit code. Raises UsageError."""
     session, places = engine.session, engine.places
     target = through_command.kernel_of(options, session)
     kernel = session.find(target)
@@ -64,7 +66,9 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
 async def _driver(
     options: argparse.Namespace, engine: Engine, target: KernelId
 ) -> tuple[Driver, tuple[str, ...]]:
-    """The driver that is named, with its parameter sets, else the file's own program, else the best one. Raises UsageError."""
+    """Return the driver that is named with its parameter sets, else the file's own program, else the best driver.
+    Raises UsageError.
+    """
     session, unknown = engine.session, ""
     driver, sets = None, ()
     try:

@@ -1,4 +1,4 @@
-"""`orbit-lsp debug-compile`: one compilation with everything that it made, as a folder or a .zip to look at or to send."""
+"""`orbit-lsp debug-compile`: one compilation with all of its files, as a folder or a .zip to look at or to send."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def run(options: argparse.Namespace, session: Session, runs: Scheduler, ur
 
 
 def _place(options: argparse.Namespace, stem: str) -> Path:
-    """Where the bundle goes: nothing that is there is overwritten. Raises UsageError."""
+    """Return where the bundle goes. Nothing that exists is overwritten. Raises UsageError."""
     name = options.output or f"{stem}-debug-{time.strftime('%Y%m%d-%H%M%S')}"
     place = Path(name if not options.zip or name.endswith(".zip") else f"{name}.zip").absolute()
     if place.exists() and not (place.is_dir() and not options.zip and not any(place.iterdir())):
@@ -71,7 +71,9 @@ def _place(options: argparse.Namespace, stem: str) -> Path:
 
 
 def _files(finished: c.Finished, text: str, name: str) -> dict[str, bytes]:
-    """By their paths in the bundle: the source as it was compiled, the compiler's own files, and those of each kernel."""
+    """Return the files by their paths in the bundle: the source as it was compiled, the compiler's own files, and
+    those of each kernel.
+    """
     files: dict[str, bytes] = {f"source/{name}": text.encode("utf-8", "replace")}
     if finished.report:
         with tarfile.open(fileobj=io.BytesIO(report_store.unpack(finished.report))) as tar:
@@ -88,7 +90,7 @@ def _files(finished: c.Finished, text: str, name: str) -> dict[str, bytes]:
 async def _disassembled(
     files: Mapping[str, bytes], finished: c.Finished, runs: Scheduler
 ) -> dict[str, bytes]:
-    """The SASS of cubins of which the compilation itself listed none, as of CuTe DSL."""
+    """Return the SASS of cubins for which the compilation listed none, as with CuTe DSL."""
     if any(dump.level == "sass" for dump in finished.dumps):
         return {}
     listed: dict[str, bytes] = {}
@@ -214,7 +216,7 @@ def _print(
 
 
 def _cut(step: str) -> str:
-    """A step of a stack without the values of template parameters."""
+    """Cut the values of template parameters from a step of a stack."""
     short = step.partition(" [with ")[0]
     short = short if len(short) <= _MOST_COLUMNS else short[:_MOST_COLUMNS] + "…"
     return short if short.endswith("…") or short == step else f"{short} […]"

@@ -1,4 +1,6 @@
-"""`orbit-lsp drivers`: the tests, scripts and programs that launch the kernels of a file or a folder, found by reading alone"""
+"""`orbit-lsp drivers`: finds the tests, scripts and programs that launch the kernels of a file or a folder, by
+reading only.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,9 @@ def _print_kernels(result: DriverList) -> None:
 
 
 def _print_summary(result: DriverList) -> None:
-    """Print a line for each kernel that other code is to launch: its best driver, or why it has none. The count is last."""
+    """Print a line for each kernel that other code should launch: its best driver, or why it has none. The count is
+    last.
+    """
     for each in result.kernels:
         if not each.helper:
             print(visible(f"{each.file}:{each.line}: {each.kernel}: {_best(each)}"))

@@ -1,4 +1,4 @@
-"""`orbit-lsp show FOLDER`: the kernels of a folder, each with the lenses that an editor shows above it"""
+"""`orbit-lsp show FOLDER`: lists the kernels of a folder, each with the lenses that an editor shows above it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _absolute(folder: str) -> str:
 
 
 def _lines(session: Session, uri: str, finder: DriverFinder, file: str) -> list[str]:
-    """A line for each kernel that can be launched: its own, its name, its lenses."""
+    """Return a line for each kernel that can be launched: its number, its name, its lenses."""
     targets = {target: kernel for target, kernel, _ in session.kernels(uri) if kernel.launchable}
     routes = finder.routes_of(file, [target.key for target in targets])
     session.routes |= {target: routes[target.key] for target in targets}

@@ -1,4 +1,4 @@
-"""Kernels of the project's headers that a source file instantiates: a file of tests has no others"""
+"""The kernels of the project's headers that a source file instantiates. A file of tests has no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from orbit_remote.common.messages import Finished, Resources
 
 
 def of(session: Session, uri: str) -> list[KernelStatus]:
-    """What the last job of `uri` has filed under kernels of headers, which are opened for it; none of a library's."""
+    """Return the kernels of headers under which the last job of `uri` has filed something. Those headers are opened
+    for it. Kernels of a library are left out.
+    """
     results, file = session.results, session.files[uri]
     if file.source:  # a header itself: what else its source compiles was not asked for
         return []
@@ -37,8 +39,8 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
 
 
 def made_by_macros(session: Session, uri: str, finished: Finished) -> list[str]:
-    """A line for each compiled instance of the project's files that no kernel of an open file is: macros make it, in the file or in
-    one that it includes, as an `.inc`.
+    """Return a line for each compiled instance of the project's files that belongs to no kernel of an open file.
+    Macros make it, in the file or in one that it includes, such as an `.inc`.
     """
     shown = _shown(session)
     file = session.files[uri]
@@ -69,8 +71,8 @@ def _instance(resources: Resources) -> object:
 
 
 def unseen(session: Session, uri: str, finished: Finished) -> str:
-    """Return how many of the compiled instances are of kernels that no open file has, as the end of a sentence: those of libraries,
-    and those that macros of the file make. Empty where every one is shown.
+    """Return how many compiled instances are of kernels that no open file has, as the end of a sentence. They are
+    those of libraries, and those that macros of the file make. Return "" if every instance is shown.
     """
     shown = _shown(session)
     in_file = {
@@ -87,7 +89,7 @@ def unseen(session: Session, uri: str, finished: Finished) -> str:
 
 
 def place(known: KernelStatus) -> str:
-    """`include/scale.cuh:12`, as compilers write it."""
+    """Return a kernel's place as compilers write it: `include/scale.cuh:12`."""
     return f"{terminal_text.relative(path_of(known.target.uri))}:{known.kernel.name_span.line + 1}"
 
 

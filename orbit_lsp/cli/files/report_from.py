@@ -1,4 +1,6 @@
-"""`orbit-lsp report --from X.ncu-rep`: a profile that Nsight Compute made elsewhere, as a table, a page and JSON, and in editors."""
+"""`orbit-lsp report --from X.ncu-rep`: shows a profile that Nsight Compute made elsewhere as a table, a page and
+JSON, and in editors.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ _MOST_KEPT = 24 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The launches that are shown, the longest first: `name` is their kernel, `path` its file, or the report."""
+    """The launches that are shown, the longest first. `name` is their kernel, `path` its file, or the report."""
 
     name: str
     path: str
@@ -157,8 +159,8 @@ def _failed(options: argparse.Namespace, failure: c.Failure) -> int:
 def _at_home(
     finished: c.Finished, given: Path | None, session: Session
 ) -> tuple[c.Finished, tuple[Path, bool] | None]:
-    """The profiles with their lines in this machine's files, and the file of the kernels with whether it has changed
-    since; None where no file of the workspace has them. Lines of a file that has changed are left out.
+    """Return the profiles with their lines in this machine's files, and the file of the kernels with whether it has
+    changed since. That is None if no file of the workspace has them. Lines of a file that has changed are left out.
     """
     remarks = list(finished.remarks)
     homes: dict[str, Path] = {}
@@ -195,9 +197,10 @@ def _at_home(
 
 
 def _home(named: str, known: str, given: Path | None, folders: Sequence[str]) -> Path | None:
-    """Where a file of the report lies here: the one that was given, if it has the same name; else the one of the
-    workspace whose path ends in most of the same folders, or that alone has its name, or its text. The path itself is
-    another machine's, and not looked up.
+    """Return where a file of the report lies here. The path itself is another machine's, and is not looked up.
+
+    It is the file that was given, if that has the same name. Otherwise it is the file of the workspace whose path
+    ends in most of the same folders, or the only one with its name or its text.
     """
     parts = PurePath(named.replace("\\", "/")).parts
     if given and parts and parts[-1] == given.name:
@@ -217,7 +220,7 @@ def _home(named: str, known: str, given: Path | None, folders: Sequence[str]) ->
 
 
 def _kernels(path: Path, profiles: Sequence[c.Profile]) -> bool:
-    """Whether the file has a kernel of one of the profiles."""
+    """Say whether the file has a kernel of one of the profiles."""
     session = Session(setup=RunSetup())
     with suppress(OSError, UnicodeEncodeError):
         uri = uri_of(str(path))
@@ -241,8 +244,8 @@ async def _filed(
     *,
     is_csv: bool,
 ) -> _Chosen | None:
-    """Store the profiles under the kernels of the file, as a profile of our own, in the history and the folder of reports:
-    an editor then shows them. None where the file has none of the kernels.
+    """Store the profiles under the kernels of the file, like our own profiles, in the history and the folder of
+    reports: an editor then shows them. Return None if the file has none of the kernels.
     """
     session, (path, changed) = engine.session, main_file
     uri = uri_of(str(path))
@@ -284,7 +287,7 @@ def _kept(
     *,
     is_csv: bool,
 ) -> tuple[Path | None, tuple[str, ...]]:
-    """Where Nsight Compute's own file lies now, and what could not be kept."""
+    """Return where Nsight Compute's own file lies now, and what could not be kept."""
     settings = session.setup.settings.profile
     packed = b"" if is_csv else zlib.compress(regular_files.read(report, limits.IMPORTED), 1)
     whole = replace(
@@ -308,7 +311,7 @@ def _longest_first(profiles: Sequence[c.Profile]) -> tuple[c.Profile, ...]:
 
 
 def _of(profiles: Sequence[c.Profile], kernel: str | None) -> list[c.Profile]:
-    """The launches of the kernel that is named, else of the first one's."""
+    """Return the launches of the kernel that is named, else of the first launch's kernel."""
     name = kernel or symbols.qualified_name(profiles[0].name)
     return [
         profile

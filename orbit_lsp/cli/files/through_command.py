@@ -1,4 +1,6 @@
-"""`orbit-lsp run FILE --through DRIVER`: a kernel run by a test, a script or a program that launches it, in the project, with its times"""
+"""`orbit-lsp run FILE --through DRIVER`: runs a kernel by a test, a script or a program of the project that launches
+it, with its times.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ async def run(
     action: Action,
     report: Callable[[str, KernelId, c.Finished], None],
 ) -> int:
-    """Returns the exit code. `report` prints what a profile or a memory check found. Raises UsageError."""
+    """Run through a driver. Return the exit code. `report` prints what a profile or a memory check found. Raises
+    UsageError.
+    """
     session, places, runs = engine.session, engine.places, engine.runs
     root = session.setup.folders[0]
     target = kernel_of(options, session)
@@ -73,8 +77,10 @@ async def run(
 async def refuse_alone(
     options: argparse.Namespace, engine: Engine, uri: str, target: KernelId | None
 ) -> None:
-    """Raises UsageError where nothing in a file launches the kernel that is named, or any without one, and a test, a script or a program of
-    the project does, or where a CUDA file has no `main` at all.
+    """Refuse to run a file alone that launches nothing.
+
+    Raises UsageError if nothing in the file launches the kernel (or any kernel, if none is named) and a test, a
+    script or a program of the project does. It does so too for a CUDA file without a `main`.
     """
     session = engine.session
     meant = [known for known in kernel_status.of(session, uri) if target in (None, known.target)]

@@ -1,4 +1,6 @@
-"""`orbit-lsp trace FILE`: torch.profiler's trace of a run, kept as a file, and its kernels and operators as tables."""
+"""`orbit-lsp trace FILE`: keeps torch.profiler's trace of a run as a file, and shows its kernels and operators as
+tables.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ async def run(
     watcher: TerminalWatcher,
     uri: str,
 ) -> int:
-    """Returns the exit code. Raises UsageError."""
+    """Trace a run. Return the exit code. Raises UsageError."""
     session, runs = engine.session, engine.runs
     frozen = session.freeze(uri)
     assert frozen
@@ -72,7 +74,7 @@ async def run(
 
 
 def _kept(folder: Path, finished: c.Finished, name: str) -> tuple[Path | None, c.Finished]:
-    """The trace as a file, and the result without it. Raises OSError."""
+    """Write the trace to a file. Return its path, and the result without it. Raises OSError."""
     if not finished.report:
         return None, finished
     emptied = replace(finished, report="")

@@ -1,1 +1,1 @@
-"""Commands about a machine and an account, where no kernel is run: doctor, trust, stop, modal, sessions"""
+"""Commands about a machine and an account, which run no kernel: doctor, trust, stop, modal, sessions."""

@@ -41,8 +41,8 @@ _WHEELS = installing.CUDA.partition(">=")[0]
 
 
 async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | None:
-    """Why the machine's nvcc does not compile a small file with NVIDIA's own headers; None where it does, or where
-    there is no nvcc. Takes a second the first time; the build is cached.
+    """Return why the machine's nvcc does not compile a small file with NVIDIA's own headers. Return None if it does,
+    or if there is no nvcc. It takes a second the first time; the build is cached.
     """
     if machine.nvcc is None:
         return None
@@ -71,7 +71,7 @@ async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | No
 
 
 def _matching_headers(machine: c.Machine) -> str:
-    """How to get headers of the compiler's own release."""
+    """Return how to get headers of the compiler's own release."""
     assert machine.nvcc is not None
     assert machine.nvcc_version is not None
     if "site-packages" not in Path(machine.nvcc).parts:
@@ -96,10 +96,12 @@ def lines(
     conda: str = "",
     untrusted: str = "",
 ) -> list[str]:
-    """What there is, what works with it, and what is missing, the most useful first. Each missing thing is
-    named once, even if several things need it; packages that nothing here could use are not listed.
-    `compiler` is what `compiler_failure` returned, `python_from` what chose the Python, `workers` what
-    `worker_lines` returned, `conda` says that an environment is not created, `untrusted` how the project's own Python is used.
+    """Return what there is, what works with it, and what is missing, the most useful first.
+
+    Each missing thing is named once, even if several things need it. Packages that nothing here could use are not
+    listed. `compiler` is what `compiler_failure` returned, `python_from` what chose the Python, `workers` what
+    `worker_lines` returned. `conda` says that an environment is not created, `untrusted` how to use the project's own
+    Python.
     """
     compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
@@ -115,8 +117,8 @@ def lines(
 
 
 def worker_lines(workers: Sequence[handshake.Status], python: str, own: str, now: float) -> list[str]:
-    """Return a line for each worker of this installation, those of the project's `python` first, and one for all others; `own` is the name of
-    the client that asks, `now` in seconds.
+    """Return a line for each worker of this installation, those of the project's `python` first, and one for all
+    others. `own` is the name of the client that asks, `now` is in seconds.
     """
     ours = [worker for worker in workers if not is_elsewhere(worker)]
     ours.sort(key=lambda worker: worker.python != python)
@@ -128,7 +130,9 @@ def worker_lines(workers: Sequence[handshake.Status], python: str, own: str, now
 
 
 def is_elsewhere(worker: handshake.Status) -> bool:
-    """Return whether a worker has another cache folder: it is of another installation of orbit-lsp, or of another HOME."""
+    """Return whether a worker has another cache folder, because it belongs to another installation of orbit-lsp, or
+    to another HOME.
+    """
     own = user_folders.cache_folder()
     return bool(worker.cache) and os.path.realpath(worker.cache) != os.path.realpath(own)
 
@@ -152,7 +156,9 @@ def worker_text(worker: handshake.Status, own: str, now: float) -> str:
 def compilation_lines(
     name: str, compilation: Compilation, refused: Sequence[str], through: str = ""
 ) -> list[str]:
-    """How a CUDA file is compiled, and why, with the settings that override it. `through` is the file that includes a header."""
+    """Return how a CUDA file is compiled, and why, with the settings that override it. `through` is the file that
+    includes a header.
+    """
     flags = shlex.join(compilation.flags) if compilation.flags else "no flags"
     lines = [f"{name} is compiled with {flags},", f"  {compilation.source}."]
     if through:
@@ -315,7 +321,7 @@ def _counters(machine: c.Machine, gpu: str) -> list[str]:
 
 
 def _no_counters(machine: c.Machine) -> list[str]:
-    """What keeps a profile from more than times."""
+    """Return why a profile has only times and no counters."""
     what, profiler = "counters in profiles (times and resources do not need them)", machine.profiler
     if profiler is None and machine.cupti:
         what = f"counters in profiles{_OTHER_PROFILES}"

@@ -1,4 +1,4 @@
-"""doctor: what works on this machine; of a file, how it is compiled."""
+"""`orbit-lsp doctor`: reports what works on this machine, or how a file is compiled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orbit_remote.common.plain_text import visible
 
 
 async def of_file(session: Session, places: Places, uri: str, name: str, *, as_json: bool) -> int:
-    """How an open CUDA file is compiled, or the CUDA C++ in a Python file, and why. Raises UsageError."""
+    """Report how an open CUDA file, or the CUDA C++ in a Python file, is compiled, and why. Raises UsageError."""
     frozen = session.freeze(uri)
     assert frozen
     if why := job_builder.while_running(frozen):
@@ -45,7 +45,7 @@ async def of_file(session: Session, places: Places, uri: str, name: str, *, as_j
 
 
 async def of_machine(session: Session, places: Places, *, as_json: bool) -> int:
-    """What works on this machine, and what does not."""
+    """Report what works on this machine, and what does not."""
     await places.look_around()
     machine = session.setup.machine
     host = session.setup.host

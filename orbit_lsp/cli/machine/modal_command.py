@@ -23,7 +23,7 @@ from orbit_remote.common.plain_text import in_a_line, visible
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     try:
         return asyncio.run(_main(options))
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`orbit-lsp sessions`: running notebook kernels and rented containers, listed; a kernel ended"""
+"""`orbit-lsp sessions`: lists running notebook kernels and rented containers, and ends a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`orbit-lsp stop`: end the workers that this user's editors and commands share, here or on a host reached by ssh."""
+"""`orbit-lsp stop`: ends the workers that this user's editors and commands share, here or on a host reached by ssh."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CANCELLED = 130
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     if options.on:
         return _on_host(options)
     try:
@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _on_host(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Stop the workers of a host. Return the exit code."""
     from orbit_lsp.runners.ssh import leaving
     from orbit_lsp.runners.ssh.trouble import SshError
 
@@ -87,7 +87,7 @@ def _on_host(options: argparse.Namespace) -> int:
 
 
 def _agreed(workers: Sequence[Status], *, asks: bool) -> bool:
-    """Names the workers, and asks where somebody is there to answer."""
+    """Name the workers, and ask if somebody is there to answer. Return whether to stop them."""
     for worker in workers:
         print(doctor.worker_text(worker, "", time.time()))
     if not workers or not asks:

@@ -12,7 +12,7 @@ from orbit_remote.common.plain_text import in_a_line
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     if why := trust.foreign():
         print(in_a_line(f"orbit-lsp: error: {why}"), file=sys.stderr)
         return EXIT_CODES["infrastructure"]

@@ -1,4 +1,4 @@
-"""`orbit-lsp completion bash`: what a shell completes behind `orbit-lsp`, by shtab from the parser itself"""
+"""`orbit-lsp completion bash`: what a shell completes behind `orbit-lsp`. shtab makes it from the parser itself."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from orbit_lsp.views.explain import explanations
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code."""
+    """Run the command. Return the exit code."""
     word = " ".join(options.word)
     entries = explanations.explain(word) if word else explanations.entries()
     if not entries:

@@ -77,7 +77,7 @@ def text(kind: str = "finished") -> str:
 
 
 def _printed(schema: dict[str, Any], defined: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The properties of each object that is printed by itself or in a list."""
+    """Yield the properties of each object that is printed by itself or in a list."""
     if "$ref" in schema:
         schema = defined[schema["$ref"].rpartition("/")[2]]
     if "properties" in schema:
