@@ -1,9 +1,9 @@
 """Settings: one model, from which docs/guide/settings.md is generated.
 
-They come as initializationOptions and as flags of the command line, which are the user's own settings, and as
-`workspace/configuration` (section `orbit`), which may be a workspace's. The user's settings win. A workspace
-that is not trusted sets only what is declared with `workspace=True`. A value that is not valid is named and
-its default used; the others hold.
+The user's own settings come as initializationOptions and as flags of the command line. `workspace/configuration`
+(section `orbit`) may have a workspace's settings. The user's settings win. A workspace that is not trusted sets only
+settings that are declared with `workspace=True`. If a value is not valid, it is named and its default is used; the
+others hold.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def setting(
     mistaken: tuple[Any, str] | None = None,
     **limits: Any,
 ) -> Any:
-    """A field of a group of settings. `limits` are `ge`, `le` and `gt` of a number and `min_length` of a list. `read` makes
-    the value of a text, or of the texts in a list, and raises ValueError. `workspace`: one that is not trusted may set it,
-    because it starts nothing, spends nothing, deletes nothing and passes nothing on. `mistaken`: what holds in place of a
-    value that is not valid, where the default may spend money or permit what the user meant to forbid, and this in words.
+    """Declare a field of a group of settings.
+
+    `limits` are `ge`, `le` and `gt` of a number and `min_length` of a list. `read` makes the value from a text, or
+    from the texts in a list, and raises ValueError. `workspace`: an untrusted workspace may set it, because it starts
+    nothing, spends nothing, deletes nothing and passes nothing on. `mistaken` is used in place of an invalid value if
+    the default may spend money or permit what the user meant to forbid; it has the value, and the value in words.
     """
     metadata = {
         "description": description,
@@ -392,7 +394,7 @@ class Settings:
 
 
 def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
-    """Settings and a sentence for each value that was not valid; never raises."""
+    """Return settings, and a sentence for each value that was not valid. It never raises."""
     values = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
     if isinstance(values.get("orbit"), dict):  # some clients send the section inside its own name
         values = cast("dict[str, Any]", values["orbit"])
@@ -413,7 +415,7 @@ def hints(group: type[Any]) -> dict[str, Any]:
 
 
 def _group(group: type[T], values: Mapping[str, Any], prefix: str, complaints: list[str]) -> T:
-    """A group of settings from what is valid of `values`."""
+    """Make a group of settings from the valid values."""
     valid: dict[str, Any] = {}
     for field in dataclasses.fields(cast("Any", group)):
         if field.name not in values:
@@ -444,16 +446,16 @@ _UNTIL = "; until it is corrected, "
 
 
 def reason(complaint: str) -> str:
-    """What is wrong with a value, for whoever then does nothing at all."""
+    """Return what is wrong with a value, for a caller that then does nothing."""
     return complaint.removesuffix(_DEFAULT).rpartition(_UNTIL)[0] or complaint.removesuffix(_DEFAULT)
 
 
 class _UnusableTextError(ValueError):
-    """A text that no operating system takes."""
+    """A text that no operating system accepts."""
 
 
 def _value(hint: Any, value: Any, metadata: Mapping[str, Any]) -> Any:
-    """The value as `hint` has it. Raises ValueError with what is wrong with it."""
+    """Return the value in the type `hint`. Raises ValueError with what is wrong with it."""
     limits, read = metadata.get("limits", {}), metadata.get("read")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
@@ -506,8 +508,9 @@ def _check_number(number: float, limits: Mapping[str, Any]) -> None:
 def combined(
     user: Mapping[str, Any], workspace: Mapping[str, Any], *, trusted: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The values that hold, setting by setting, and the full names of those of the workspace that do not because it is
-    not trusted. The user's word wins, trusted or not; what a workspace sets to what holds anyway is not named.
+    """Return the values that hold, setting by setting, and the full names of the workspace's settings that do not
+    hold because it is not trusted. The user's word wins, trusted or not. A setting of the workspace that changes
+    nothing is not named.
     """
     own = _leaves(user)
     instead = own | dict.fromkeys(USERS_ALONE, False)
@@ -528,7 +531,9 @@ def combined(
 
 
 def _leaves(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Full name -> value; None is what is not set. A group that is no object stands under its own name."""
+    """Return full name -> value; None is a value that is not set. A group that is no object stands under its own
+    name.
+    """
     leaves: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict) and dataclasses.is_dataclass(hints(Settings).get(name)):
@@ -552,7 +557,7 @@ def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """What a value of a setting comes to, None being its default."""
+    """Return the value of a setting after parsing. None means its default."""
     parsed: Any = parse({} if value is None else _nested({name: value}))[0]
     for part in name.split("."):
         parsed = getattr(parsed, part, None)
@@ -560,7 +565,7 @@ def _parsed(name: str, value: Any) -> Any:
 
 
 def rows() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
-    """Every setting's full name, type and field."""
+    """Return every setting's full name, type and field."""
     every: list[tuple[str, Any, dataclasses.Field[Any]]] = []
     for field in dataclasses.fields(Settings):
         hint = hints(Settings)[field.name]
@@ -575,7 +580,7 @@ def rows() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
 
 
 def markdown() -> str:
-    """docs/guide/settings.md, from the model."""
+    """Return docs/guide/settings.md, made from the model."""
     lines = [
         f"| `orbit.{name}` | `{json.dumps(field.default, ensure_ascii=False)}` | {field.metadata['description']} | "
         f"{_who(name, field)} |"

@@ -1,4 +1,4 @@
-"""Long computations beside the event loop, in threads that an ending server does not wait for."""
+"""Runs long computations beside the event loop, in threads for which an ending server does not wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDING_S = 2.0
 
 
 class Threads(ThreadPoolExecutor):
-    """asyncio's threads for a server, which ends though one of them does not: a disk may not answer."""
+    """asyncio's threads for a server that ends even if one of them does not: a disk may not answer."""
 
     def __init__(self) -> None:
         self._begun: list[threading.Thread] = []
@@ -31,7 +31,9 @@ class Threads(ThreadPoolExecutor):
 
 
 async def call(function: Callable[[], T]) -> T:
-    """What `function` returns or raises. asyncio's own threads are waited for when the process ends."""
+    """Return or raise what `function` does, in a daemon thread. The process would wait for asyncio's own threads at
+    its end.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 
 class Debounce:
-    """One timer for each file, begun anew by every edit; `then` is called with the file's URI when it runs out.
+    """One timer for each file, which every edit starts again. When it runs out, `then` is called with the file's URI.
 
-    What `then` returns, if anything, is carried out as a task of this object.
+    If `then` returns a coroutine, it runs as a task of this object.
     """
 
     def __init__(self, then: Callable[[str], Coroutine[Any, Any, object] | None], name: str) -> None:
@@ -28,7 +28,7 @@ class Debounce:
             timer.cancel()
 
     def __contains__(self, uri: str) -> bool:
-        """Whether it has been edited, and its pause is not over."""
+        """Say whether a file has been edited, and its pause is not over."""
         return uri in self._timers
 
     def close(self) -> None:

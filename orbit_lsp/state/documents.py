@@ -1,9 +1,8 @@
 """The text of one open file, edited as the protocol edits it.
 
-pygls' own document splits lines wherever Python does (form feeds, U+2028 …), which the protocol does
-not, and rebuilds the whole text on each change; this one knows the protocol's three line ends only.
-Columns here are Unicode code points; `to_client` and `from_client` convert to and from the units the
-client chose.
+pygls' own document splits lines wherever Python does (form feeds, U+2028 …), which the protocol does not, and
+rebuilds the whole text on each change. This one only knows the protocol's three line ends. Columns here are Unicode
+code points; `to_client` and `from_client` convert to and from the units that the client chose.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _AT_ONCE = 1 << 16
 
 
 class TextChange(NamedTuple):
-    """One content change as the client sent it; `start` None replaces the whole text."""
+    """One content change as the client sent it. If `start` is None it replaces the whole text."""
 
     start: tuple[int, int] | None
     end: tuple[int, int] | None
@@ -39,7 +38,9 @@ class TextChange(NamedTuple):
 
 
 class TooLongError(Exception):
-    """A text is longer than an open file may be, or is about to be; the text is a sentence's end that names the limit."""
+    """A text is longer than an open file may be, or would become so. The exception's text is a sentence's end that
+    names the limit.
+    """
 
 
 class _LineEdit(NamedTuple):
@@ -50,7 +51,7 @@ class _LineEdit(NamedTuple):
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their ends; one more, empty, after a final line end, as the protocol counts."""
+    """Return the lines with their ends. After a final line end there is one more, empty line, as in the protocol."""
     lines: list[str] = []
     start = 0
     while start < len(text):
@@ -68,7 +69,7 @@ def _split(text: str) -> list[str]:
 
 
 def _line_end(text: str, position: int) -> int:
-    """Behind the first end of a line from `position` on."""
+    """Return the place behind the first line end from `position` on."""
     end = text.find("\n", position) + 1 or len(text)
     alone = text.find("\r", position, end - 1)
     return end if alone < 0 or text[alone + 1] == "\n" else alone + 1
@@ -87,7 +88,7 @@ def _check(characters: int, lines: int) -> None:
 
 
 def to_client(line: str, column: int, encoding: Encoding) -> int:
-    """Units of the client's encoding before code point `column` of `line`."""
+    """Return the units of the client's encoding before code point `column` of `line`."""
     if encoding == "utf-32" or line.isascii():
         return min(column, len(line))
     head = line[:column]
@@ -97,7 +98,7 @@ def to_client(line: str, column: int, encoding: Encoding) -> int:
 
 
 def from_client(line: str, units: int, encoding: Encoding) -> int:
-    """Code points of `line` before the client's offset `units`, at most the line without its end."""
+    """Return the code points of `line` before the client's offset `units`, at most the line without its end."""
     body = line.rstrip("\r\n")
     if encoding == "utf-32" or body.isascii():
         return min(units, len(body))
@@ -127,7 +128,7 @@ class Document:
 
     @property
     def lines(self) -> list[str]:
-        """With their ends. Of a long text a thread makes them (`split`), as its scan is made."""
+        """Return the lines with their ends. For a long text a thread makes them (`split`), together with its scan."""
         if self._lines is None:
             text, lines = self._split or ("", [])
             self._lines = lines if text is self.text and lines else split_lines(self.text)
@@ -166,7 +167,7 @@ class Document:
         return self.lines[number] if 0 <= number < len(self.lines) else ""
 
     def line_since(self, version: int, line: int) -> int | None:
-        """Where `line` of an older version stands now; None where it has been edited since."""
+        """Return where `line` of an older version is now. Return None if it has been edited since."""
         if version < self._forgotten:
             return None
         for edit in self._edits:
@@ -178,7 +179,7 @@ class Document:
         return line
 
     def _place(self, position: tuple[int, int], encoding: Encoding) -> tuple[int, int]:
-        """Line and column of a client's position, clamped into the text."""
+        """Return line and column of a client's position, clamped to the text."""
         number = min(max(position[0], 0), len(self.lines) - 1)
         line = self.lines[number]
         return number, len(line) if position[0] > number else from_client(line, max(position[1], 0), encoding)
@@ -190,7 +191,9 @@ class Document:
         return len(self.text) - after + column
 
     def _replace(self, version: int, change: TextChange, encoding: Encoding, *, whole: bool) -> int:
-        """The characters that the text has more. Where it is not made as a `whole`, only its lines are."""
+        """Apply a change. Return by how many characters the text has grown. Unless the text is made as a `whole`,
+        only its lines are changed.
+        """
         text = change.text
         places = [self._place(position, encoding) for position in {change.start, change.end} if position]
         (first, first_column), (last, last_column) = min(places), max(places)

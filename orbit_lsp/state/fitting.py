@@ -1,4 +1,4 @@
-"""Short texts that fit into a number of columns: what matters least is shortened first, then left out."""
+"""Fits short texts into a number of columns: what matters least is shortened first, then left out."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Part:
 
     @classmethod
     def of(cls, rank: int, *forms: str) -> list[Part]:
-        """No part for a text that is empty."""
+        """Return a list with the part, or an empty list for an empty text."""
         return [cls(rank, forms)] if forms and forms[0] else []
 
 
 def fit(parts: Sequence[Part], columns: int) -> str:
-    """The parts in their order, separated: as many as there is room for by rank, each in its longest form that fits."""
+    """Join the parts in their order. By rank, as many stay as there is room for, each in its longest form that fits."""
     chosen: dict[int, int] = {}
     ranked = sorted(range(len(parts)), key=lambda index: parts[index].rank)
     for wanted in (True, False):
@@ -47,7 +47,7 @@ def fit(parts: Sequence[Part], columns: int) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """At most so many columns, with `…` at the end of a longer text."""
+    """Cut a text to this many columns, with `…` at the end of a longer text."""
     return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
 
 

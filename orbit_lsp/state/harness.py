@@ -1,4 +1,4 @@
-"""KernelBench and popcorn files: where they are, and which of the two."""
+"""Finds KernelBench and popcorn files: where they are, and which of the two a file is."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PREFIX = "contract "
 
 @dataclass(frozen=True, slots=True)
 class HarnessEntry:
-    """What is checked: `name` is `ModelNew` or `custom_kernel`. Its results are filed under `target`, and hold as
-    long as `digest`, that of the whole text, is the same.
+    """What a contract's file offers. `name` is `ModelNew` or `custom_kernel`. Its results are filed under `target`.
+    They hold while `digest`, the hash of the whole text, stays the same.
     """
 
     name: str
@@ -27,7 +27,7 @@ class HarnessEntry:
 
 
 def of(session: Session, uri: str) -> HarnessEntry | None:
-    """The contract of an open file as its text stands, which may be broken for a moment."""
+    """Return the contract of an open file in its present text, which may be broken for a moment."""
     file = session.files.get(uri)
     if file is None or file.cell or file.scan.language != "triton":
         return None
@@ -41,7 +41,7 @@ NONE = "orbit: this file has neither a class ModelNew (KernelBench) nor a functi
 
 
 def holds(session: Session, target: KernelId) -> bool:
-    """Whether a target is the contract that its file keeps."""
+    """Say whether a target is the contract that its file offers."""
     entry = of(session, target.uri)
     return entry is not None and entry.target == target
 
@@ -53,7 +53,7 @@ def at(session: Session, uri: str, line: int) -> KernelId | None:
 
 
 def named(target: KernelId) -> str:
-    """`ModelNew` of a contract's target; empty for a kernel's."""
+    """Return `ModelNew` for a contract's target, "" for a kernel's."""
     return target.key.removeprefix(_PREFIX) if target.key.startswith(_PREFIX) else ""
 
 

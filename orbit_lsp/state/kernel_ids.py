@@ -15,7 +15,7 @@ class KernelId(NamedTuple):
 
 
 def identify(uri: str, scan: Scan) -> list[tuple[KernelId, Kernel, str]]:
-    """Every kernel of a scan with its id and digest; several of one name are numbered."""
+    """Return every kernel of a scan with its id and digest. Kernels with the same name are numbered."""
     seen: dict[str, int] = {}
     identified: list[tuple[KernelId, Kernel, str]] = []
     for kernel, digest in zip(scan.kernels, scan.digests, strict=True):

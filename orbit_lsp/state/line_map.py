@@ -1,8 +1,8 @@
-"""Where the lines of an older text are in a newer one, from the two texts alone.
+"""Finds the lines of an older text in a newer one, from the two texts alone.
 
-White space around a line does not count. What is before the first difference and behind the last one is found by its
-place; what lies between is found where the text has the line once, before and now, or beside such a line. A line that
-was edited is nowhere, and is back where the edit is undone.
+White space around a line does not count. Lines before the first difference and behind the last one are found by their
+places. A line between them is found if the text has it once, before and now, or if it stands beside such a line. A
+line that was edited is not found, until the edit is undone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 
 def places(before: Sequence[str], now: Sequence[str], wanted: Iterable[int]) -> dict[int, int]:
-    """The present number of each of the `wanted` lines of `before` that still stands in `now`; they count from 0."""
+    """Return the present number of each of the `wanted` lines of `before` that is still in `now`. Lines count from 0."""
     old, new = list(before), list(now)
     head, tail = _ends(old, new)
     between: _Between | None = None
@@ -36,13 +36,13 @@ def _stripped(lines: list[str]) -> list[str]:
 
 
 def _ends(old: list[str], new: list[str]) -> tuple[int, int]:
-    """How many lines are the same at the beginning, and of the rest at the end."""
+    """Return how many lines are the same at the beginning, and how many of the rest at the end."""
     head = _common(old, new)
     return head, _common(old[head:][::-1], new[head:][::-1])
 
 
 def _common(first: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines are the same from the start: slices are compared, because that is not done in Python."""
+    """Return how many lines are the same from the start. It compares slices, because Python compares these in C."""
     low, high = 0, min(len(first), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -54,7 +54,7 @@ def _common(first: Sequence[str], other: Sequence[str]) -> int:
 
 
 class _Between:
-    """The part of two texts between what is the same at both ends; white space does not count any more."""
+    """The parts of two texts between their equal ends. White space does not count any more."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         head, tail = _ends(old, new)
@@ -81,7 +81,9 @@ class _Between:
         return self._at[text] if once else None
 
     def _beside(self, line: int, step: int) -> int | None:
-        """By the next line that way which is known, where all between them are the same."""
+        """Return the place of a line beside the next known line in the direction `step`, if all lines between them
+        are the same.
+        """
         other = line + step
         while (place := self._known(other)) is None:
             other += step

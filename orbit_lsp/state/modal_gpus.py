@@ -1,6 +1,7 @@
-"""The GPUs that Modal rents, by every name that people, Modal and NVML have for them. All that takes a GPU's name asks here.
+"""The GPUs that Modal rents, with every name that people, Modal and NVML have for them. Everything that takes a GPU's
+name asks here.
 
-Which architecture a GPU has, rented or not, is in orbit_remote's `architectures`; prices are in `rates`.
+A GPU's architecture, rented or not, is in orbit_remote's `architectures`; prices are in `rates`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class ModalGpu:
-    """`name` is ours, `asked` is how Modal is asked for just this GPU, and `rate` ends the name of its price. `nvml` matches
-    the names that NVML has for it. `most` is how many of them one container gets.
+    """A GPU of Modal. `name` is ours, `asked` is how Modal is asked for exactly this GPU, and `rate` is the end of
+    its price's name. `nvml` matches NVML's names for it. `most` is how many of them one container gets.
     """
 
     name: str
@@ -47,7 +48,9 @@ NAMES = tuple(_BY_NAME)
 
 
 def rented(name: str) -> str:
-    """`A100-80GB:2` for `a100 80gb:2`, `RTX PRO 6000` for `rtx-pro-6000`, `A10` for `A10G`; empty for what Modal does not rent."""
+    """Return our name of a rented GPU: `A100-80GB:2` for `a100 80gb:2`, `RTX PRO 6000` for `rtx-pro-6000`, `A10` for
+    `A10G`. Return "" if Modal does not rent it.
+    """
     kind, count = _split(name)
     gpu = _known(kind)
     if gpu is None or not 1 <= count <= gpu.most:
@@ -56,7 +59,7 @@ def rented(name: str) -> str:
 
 
 def refusal(name: str) -> str:
-    """Why `name` is not rented, in words that follow a colon."""
+    """Return why `name` is not rented, in words that follow a colon."""
     gpu = _known(_split(name)[0])
     if gpu:
         return f"{name!r:.60} is not rented: a container has 1 to {gpu.most} {gpu.name}, as in {gpu.name}:2"
@@ -65,14 +68,14 @@ def refusal(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """The name of a GPU that is rented. Raises ValueError."""
+    """Return our name of a rented GPU. Raises ValueError."""
     if gpu := rented(name):
         return gpu
     raise ValueError(refusal(name))
 
 
 def compiled_for(name: str) -> str:
-    """The name of GPUs that are rented, or of others or an architecture that are known. Raises ValueError."""
+    """Return the name of a rented GPU, of another known GPU, or of a known architecture. Raises ValueError."""
     gpu = rented(name)
     if gpu or (1 <= _split(name)[1] <= MOST and architectures.architecture_for(name)):
         return gpu or name.strip()
@@ -80,24 +83,24 @@ def compiled_for(name: str) -> str:
 
 
 def count(name: str) -> int:
-    """2 of `H100:2`, and 1 of what is no number of GPUs."""
+    """Return the number of GPUs: 2 for `H100:2`, and 1 for a name without a number."""
     return max(1, _split(name)[1])
 
 
 def asked(gpu: str) -> str:
-    """Modal's spelling of a GPU that is rented: `H100!:2` for `H100:2`. Raises ValueError."""
+    """Return Modal's spelling of a rented GPU: `H100!:2` for `H100:2`. Raises ValueError."""
     kind, colon, number = spelled(gpu).partition(":")
     return (_BY_NAME[kind].asked or kind) + colon + number
 
 
 def answers(gpu: str, nvml: str) -> bool:
-    """Whether the GPU that NVML calls `nvml` is the one that is rented as `gpu`."""
+    """Say whether the GPU that NVML calls `nvml` is the one that is rented as `gpu`."""
     known = _BY_NAME[spelled(gpu).partition(":")[0]]
     return re.search(known.nvml or rf"\b{re.escape(known.name)}\b", nvml) is not None
 
 
 def means(name: str, nvml: str) -> bool:
-    """Whether somebody who says `name` may mean the GPU that NVML calls `nvml`: `A100`, `rtx-4090`."""
+    """Say whether `name` may mean the GPU that NVML calls `nvml`: `A100`, `rtx-4090`."""
     kind = _split(name)[0]
     words, wanted = _words(nvml), _words(kind)
     if architectures.architecture_for(kind) and f" {wanted} " in f" {words} ":
@@ -106,7 +109,7 @@ def means(name: str, nvml: str) -> bool:
 
 
 def rate_name(gpu: str) -> str:
-    """The end of the name of its price; of a GPU that is not rented, what ends none."""
+    """Return the end of the name of a GPU's price. For a GPU that is not rented, no price's name ends so."""
     known = _BY_NAME.get(gpu.partition(":")[0])
     return known.rate if known else ""
 

@@ -1,4 +1,6 @@
-"""Where a job runs: on this machine's GPU or on a rented one, in which folder, compiled for which architecture."""
+"""Decides where a job runs: on this machine's GPU or on a rented one, in which folder, compiled for which
+architecture.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WarmGpu:
-    """A rented GPU that waits for a run: until when on the wall clock, None where it is at work or `kept`.
+    """A rented GPU that waits for a run, until a time on the wall clock. The time is None if the GPU is at work or
+    `kept`.
 
-    `idle_usd` is what all of its idle time costs, `hourly` what it costs while it is kept (`$4.08/h`), by
-    the prices that `rates` names; None and "" where they are not known.
+    `idle_usd` is the cost of all of its idle time, `hourly` the cost while it is kept (`$4.08/h`), by the prices that
+    `rates` names. They are None and "" if not known.
     """
 
     until: float | None
@@ -80,8 +83,8 @@ class RunSetup:
         self._settings = settings
 
     def place(self) -> Literal["local", "modal"]:
-        """Whether runs go to a GPU of the author's own, of this machine or of `host`, or to a rented one: as the settings say, or
-        as what this machine has lets them.
+        """Return whether runs go to a GPU of the author's own (of this machine or of `host`), or to a rented one. The
+        settings decide, or else what this machine has.
         """
         if self.host:
             return "local"
@@ -91,23 +94,25 @@ class RunSetup:
 
     @property
     def host(self) -> str:
-        """The machine that runs go to by ssh, which `machine` then describes; empty where they do not."""
+        """Return the machine to which runs go by ssh; `machine` then describes it. Return "" if they do not go by
+        ssh.
+        """
         return ssh_hosts.host_of(self.settings.runner)
 
     @property
     def owner(self) -> str:
-        """The machine whose GPU is the author's own, in a sentence."""
+        """Return the machine that has the author's own GPU, for a sentence."""
         return self.host or "this machine"
 
     @property
     def gpu_is_named(self) -> bool:
-        """Whether the author chose a GPU. A client may send the default as if it had been chosen."""
+        """Say whether the author chose a GPU. A client may send the default as if it had been chosen."""
         return bool(
             self.figures_for or self.gpu_chosen or self.settings.gpu not in ("", type(self.settings).gpu)
         )
 
     def own_gpu(self) -> c.Device | None:
-        """The GPU of this machine that runs go to, None where it has none."""
+        """Return the GPU of this machine for runs. Return None if it has none."""
         if self.machine is None or not self.machine.devices:
             return None
         return next((device for device in self.machine.devices if device.index == self.settings.device), None)
@@ -122,11 +127,11 @@ class RunSetup:
         )
 
     def rents(self) -> str:
-        """The GPU of the settings, where Modal has it; empty where runs on Modal are refused."""
+        """Return the GPU of the settings, if Modal has it. Return "" if runs on Modal are refused."""
         return modal_gpus.rented(self.settings.gpu)
 
     def gpu_refusal(self, name: str) -> str:
-        """Why a run cannot have a GPU that somebody names; empty where it can, and where there is no GPU at all."""
+        """Return why a run cannot have a GPU that somebody names. Return "" if it can, and if there is no GPU at all."""
         own = self.own_gpu()
         if modal_gpus.rented(name) or (self.place() == "local" and own is None):
             return ""
@@ -139,8 +144,8 @@ class RunSetup:
         return f"{self.owner} has no {name:.60}, but {own.name}, and {modal_gpus.refusal(name)}"
 
     def architecture(self) -> str:
-        """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
-        the settings.
+        """Return the architecture for static figures: that of this machine's own GPU if runs go there, else of the
+        one in the settings.
         """
         if self.figures_for:
             return self.figures_for
@@ -155,6 +160,8 @@ class RunSetup:
         return max(holding, key=len, default=str(Path(path).parent))
 
     def working_folder(self, path: str) -> str:
-        """Return where a file's program runs: in the folder that a command stands in, if that holds the file, as a shell does."""
+        """Return where a file's program runs. As in a shell, that is the folder in which a command was started, if it
+        holds the file.
+        """
         here = self.standing
         return here if here and Path(path).is_relative_to(here) else self.directory(path)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def renamed(value: T, names: Mapping[str, str]) -> T:
-    """The same value with each text that is a key of `names`, at any depth, in its new name; texts within texts stay."""
+    """Return the same value with new names for the texts that are keys of `names`, at any depth. Parts of texts stay."""
     untyped: Any = value
     kinds: Any = type(untyped).__mro__
     made: Any = untyped
@@ -51,9 +51,9 @@ def renamed(value: T, names: Mapping[str, str]) -> T:
 class CompilerFigures:
     """What the compiler reported about a kernel's instances.
 
-    `digest` is of the tokens they were compiled from, `inputs` of the job's settings and `files` maps
-    the other files that were read to their content hashes. `not_compiled` says why, by architecture, where the
-    figures are of several.
+    `digest` is the hash of the tokens that were compiled, `inputs` of the job's settings. `files` maps the other
+    files that were read to their content hashes. If the figures are of several architectures, `not_compiled` says for
+    each why it has none.
     """
 
     digest: str
@@ -65,11 +65,11 @@ class CompilerFigures:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The last finished run of a kernel. `launches` is empty where the program never launched it.
+    """The last finished run of a kernel. `launches` is empty if the program never launched it.
 
-    `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
-    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it. `driver` is the program, the test or
-    script that launched it.
+    `asked` is the kernel that was clicked. Its launch spec made the job: the spec's `lines` are kept here, with the
+    types of its tensors (`elements`). `difference` is to the version before, if Live runs the kernel. `driver` is the
+    program, the test or script that launched it.
     """
 
     digest: str
@@ -88,9 +88,9 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A driver, and the `way` that leads from the kernel to it. A driver of lower `cost` is a better guess. `cases` is how many
-    parameter sets the text says the test has. `sources` are those of a program, relative to the project's folder, as far as build
-    files name them.
+    """A driver, and the `way` that leads from the kernel to it. A driver of lower `cost` is a better guess. `cases`
+    is how many parameter sets the text says the test has. `sources` are those of a program, relative to the project's
+    folder, as far as build files name them.
     """
 
     driver: Driver
@@ -102,8 +102,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The routes of a kernel, best first; without any, `reason` says why in a sentence. `helper`: only other kernels call it.
-    `caller` is the path and the text of the first test or script, in another file, that leads to a kernel of a Python file.
+    """The routes of a kernel, best first. If there are none, `reason` says why in a sentence. `helper`: only other
+    kernels call it. `caller` is the path and the text of the first test or script, in another file, that leads to a
+    kernel of a Python file.
     """
 
     routes: tuple[Route, ...] = ()
@@ -114,8 +115,8 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a run showed of a driver and a kernel: how many launches there were, in how many seconds. `sets` are the parameter
-    sets of a test that are enough to launch it.
+    """What a run showed about a driver and a kernel: how many launches there were, in how many seconds. `sets` are
+    the parameter sets of a test that are enough to launch it.
     """
 
     launches: int
@@ -124,7 +125,9 @@ class Learned:
 
     @classmethod
     def of(cls, finished: Finished, launches: tuple[Launches, ...]) -> Learned:
-        """`launches` are those of the kernel. Of a test with several sets the quickest that launched it is enough."""
+        """Learn from a run. `launches` are those of the kernel. If a test has several sets, the quickest that
+        launched the kernel is enough.
+        """
         symbols = {each.symbol for each in launches}
         launching = [each for each in finished.sets if symbols & each.launches.keys()]
         quickest = min(launching, key=lambda each: each.seconds, default=None)
@@ -133,7 +136,9 @@ class Learned:
         return cls(sum(each.count for each in launches), finished.run_s or 0.0, sets)
 
     def after(self, earlier: Learned | None) -> Learned:
-        """Return it with the time of an earlier run if that was shorter and launched the kernel too: one may have been repeated."""
+        """Return this with the time of an earlier run if that was shorter and launched the kernel too: one run may
+        have been repeated.
+        """
         if earlier is None or not (earlier.launches and self.launches):
             return self
         return replace(self, seconds=min(self.seconds, earlier.seconds))
@@ -141,9 +146,9 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """The last run or profile of a kernel, where it failed: kept until one of them succeeds.
+    """The last run or profile of a kernel that failed. It is kept until one of them succeeds.
 
-    `digest` as in `RunResult`; `at` is the time of day in seconds since 1970. `standing` says where the warps of a kernel stood
+    `digest` is as in `RunResult`; `at` is in seconds since 1970. `standing` says where the warps of a kernel stood
     that had to be ended.
     """
 
@@ -156,14 +161,13 @@ class FailedRun:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """The last profile of a kernel: `profiles` are of its instances and configurations, the longest launch first;
-    empty where the program never launched it.
+    """The last profile of a kernel. `profiles` are of its instances and configurations, the longest launch first;
+    empty if the program never launched it.
 
-    `digest`, `inputs`, `files`, `through` and `asked` as in `RunResult`. `texts` are the files that its lines speak of
-    as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here,
-    `dumps` the folder of what the compiler made; both are None after a restart. A profile that is `imported` was made by
-    another program, on any machine.
-    `before` is the profile before this one, without the one before that.
+    `digest`, `inputs`, `files`, `through` and `asked` are as in `RunResult`. `texts` has the files that its lines
+    mention, as they were when it ran, cut into lines, by path. `report` is our copy of Nsight Compute's own file,
+    `dumps` the folder of what the compiler made; both are None after a restart. An `imported` profile was made by
+    another program, on any machine. `before` is the profile before this one, without its own `before`.
     """
 
     digest: str
@@ -182,13 +186,13 @@ class Profiled:
 
     @property
     def main(self) -> Profile | None:
-        """The one that a single number speaks of."""
+        """Return the profile that a single number is about."""
         return self.profiles[0] if self.profiles else None
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A counter of two profiles that is another in the second, in NVIDIA's unit; `name` is for people."""
+    """A counter that differs between two profiles, in NVIDIA's unit. `name` is for people."""
 
     name: str
     metric: str
@@ -199,12 +203,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class AbResult:
-    """The last time that a kernel was run in turn with something else, by the name `against`.
+    """The last comparison of a kernel with something else, which `against` names.
 
-    `then` and `now`: pooled timings of all counted runs, or None if there were none. `runs` are the times
-    of those runs in nanoseconds, which the verdict is of. `now_first` says of each pair whether this side ran first.
-    `devices` are the GPUs by NVML's names: the other side's, then this one's. `digest` is that of the kernel as it ran. `comparison` is None where it ended before there was a verdict,
-    for the reason of `failure`.
+    `then` and `now` are pooled timings of all counted runs, or None if there were none. `runs` has the times of those
+    runs in nanoseconds; the verdict is about them. `now_first` says of each pair whether this side ran first.
+    `devices` are the GPUs by NVML's names: the other side's, then this one's. `digest` is that of the kernel as it
+    ran. `comparison` is None if it ended before there was a verdict; `failure` has the reason.
     """
 
     digest: str
@@ -224,7 +228,7 @@ class AbResult:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCheck:
-    """The last memory check of a kernel that came to its end: clean where no problem of `finished` is an error.
+    """The last memory check of a kernel that was completed. It is clean if no problem of `finished` is an error.
 
     `asked` and `through` say what launched it, as in `RunResult`.
     """
@@ -243,8 +247,8 @@ class MemoryCheck:
 class Listing:
     """What the compiler made of a kernel at one level, without a run.
 
-    `texts` are by instance, (symbol, number); `lines` is the file that they were compiled from, cut into lines, and `path`
-    the file that shows them.
+    `texts` are by instance (symbol, number). `lines` is the compiled file, cut into lines, and `path` the file that
+    shows the texts.
     """
 
     texts: dict[tuple[str, int], str]
@@ -254,8 +258,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class GpuResult:
-    """A kernel's part of a run on one of several GPUs, `gpu` as it was asked for. `usd_per_s` is of its
-    whole container by the prices that `rates` names; None where it is not known.
+    """A kernel's part of a run on one of several GPUs. `gpu` is the name that was asked for. `usd_per_s` is the price
+    of its whole container, by the prices that `rates` names; None if it is not known.
     """
 
     gpu: str
@@ -267,7 +271,7 @@ class GpuResult:
 
 @dataclass(frozen=True, slots=True)
 class MultiGpuResult:
-    """The last time a kernel was run on several GPUs side by side; `elements` as in `RunResult`."""
+    """The last run of a kernel on several GPUs at the same time. `elements` is as in `RunResult`."""
 
     digest: str
     at: float
@@ -285,7 +289,7 @@ class Problems:
 
 @dataclass(slots=True)
 class Results:
-    """The last of each kind, by kernel; `problems` by source and file."""
+    """The last results of each kind, by kernel. `problems` are by source and file."""
 
     figures: dict[KernelId, CompilerFigures] = field(default_factory=dict[KernelId, CompilerFigures])
     every_gpu: dict[KernelId, CompilerFigures] = field(default_factory=dict[KernelId, CompilerFigures])
@@ -323,8 +327,9 @@ class Results:
         of_kernel[driver] = learned.after(of_kernel.get(driver))
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """What is known of some files is known of them under their new names: both the URIs and the paths are in `names`.
-        What was known of a file of that name goes. Problems do not: their lines are those of a text that was closed.
+        """Move what is known about files to their new names; `names` has both the URIs and the paths. What was known
+        about a file with the new name is dropped. Problems do not move: their lines are those of a text that was
+        closed.
         """
         for each in fields(self):
             known: dict[Any, Any] = getattr(self, each.name)
@@ -334,7 +339,7 @@ class Results:
                 known[renamed(key, names)] = renamed(value, names)
 
     def uris(self) -> set[str]:
-        """Of the files of which something is known."""
+        """Return the URIs of the files about which something is known."""
         known = (
             self.figures,
             self.runs,
@@ -347,16 +352,16 @@ class Results:
         return {target.uri for targets in known for target in targets}
 
     def forget_problems(self, uri: str) -> None:
-        """Of a file that was closed."""
+        """Forget the problems of a file that was closed."""
         for source, about in [known for known in self.problems if known[1] == uri]:
             del self.problems[source, about]
 
     def forget_listings(self, uri: str) -> None:
-        """Of a file that was closed: they are made no longer."""
+        """Forget the listings of a file that was closed: they are not made any more."""
         self.listings = {key: listing for key, listing in self.listings.items() if key[0].uri != uri}
 
     def levels(self, uri: str) -> tuple[Level, ...]:
-        """What a compilation of this file is to send back."""
+        """Return which levels a compilation of this file has to send back."""
         return tuple(sorted({level for target, level in self.listings if target.uri == uri}))
 
     def keep_problems(self, source: str, about: dict[str, Problems]) -> set[str]:

@@ -1,4 +1,4 @@
-"""What the server knows. Read and written only on the event loop, so it has no locks."""
+"""What the server knows. It is read and written only on the event loop, so it has no locks."""
 
 from __future__ import annotations
 
@@ -75,22 +75,26 @@ class OpenFile:
 
     @property
     def unnamed(self) -> bool:
-        """Whether the client alone says its language, as of a text that was never saved: no compiler would take it by its name."""
+        """Say whether only the client gives the file's language, as for a text that was never saved. No compiler
+        would accept it by its name.
+        """
         return not self.cell and not kernels.says_language(self.document.path)
 
     @property
     def whole_notebook(self) -> bool:
-        """Whether it is all Python cells of a notebook."""
+        """Say whether the file is all Python cells of a notebook."""
         return self.cell and bool(self.document.language_id)
 
     @property
     def builds(self) -> bool:
-        """Whether it can be compiled and run here."""
+        """Say whether the file can be compiled and run here."""
         return not self.cell and not self.unnamed
 
     @property
     def scan(self) -> Scan:
-        """Of the present text: edits cost nothing until somebody asks. Ask for a long text once it is `scanned`."""
+        """Return the scan of the present text. Edits cost nothing until somebody asks. Ask for a long text once it is
+        `scanned`.
+        """
         known, text = self._scanned, self.document.text
         if known is not None and known[0] is self.tracker and known[1] is text:
             return known[2]
@@ -102,7 +106,9 @@ class OpenFile:
 
     @property
     def scanned(self) -> bool:
-        """Whether `scan` and the lines cost next to nothing: the text is short, or has been scanned and split as it is."""
+        """Say whether `scan` and the lines cost next to nothing: the text is short, or has been scanned and split
+        since its last change.
+        """
         text = self.document.text
         known = self._scanned
         return len(text) <= limits.AT_ONCE.most or (
@@ -110,7 +116,7 @@ class OpenFile:
         )
 
     async def scan_aside(self) -> None:
-        """Scan beside the event loop until no edit has come meanwhile."""
+        """Scan beside the event loop, again until no edit came meanwhile."""
         while not self.scanned:
             await daemon_thread.call(self._scan_long)
 
@@ -123,7 +129,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A file as it was when a job was made: what its answers' positions refer to."""
+    """A file as it was when a job was made. Positions in the job's answers refer to this text."""
 
     uri: str
     version: int
@@ -133,7 +139,7 @@ class Frozen:
 
 @dataclass(slots=True)
 class AwaitedRun:
-    """A run that a kernel waits for; `began` is on the monotonic clock, when the click came."""
+    """A run that a kernel waits for. `began` is when the click came, on the monotonic clock."""
 
     run: str
     state: State = "queued"
@@ -143,7 +149,7 @@ class AwaitedRun:
 
 @dataclass(slots=True)
 class ClientAbilities:
-    """What the client can do. `name` is shown to other clients that wait for its runs, as in *Neovim*."""
+    """What the client can do. Other clients that wait for its runs show its `name`, as in *Neovim*."""
 
     name: str = "orbit-lsp"
     batch: bool = False
@@ -172,7 +178,7 @@ class ClientAbilities:
 
 @dataclass(slots=True)
 class Session:
-    """What is open, what decides how it runs, what was learnt of it. Each part is read by others."""
+    """What is open, what decides how it runs, and what is known about it. Each part has its own readers."""
 
     setup: RunSetup = field(default_factory=RunSetup)
     client: ClientAbilities = field(default_factory=ClientAbilities)
@@ -192,7 +198,9 @@ class Session:
     # -- documents ----------------------------------------------------------------------------
 
     def open(self, uri: str, version: int, text: str, language_id: str = "") -> OpenFile | None:
-        """None for a file that is neither CUDA nor Python. A notebook's Python cells as one text are a cell of that notebook."""
+        """Open a file. Return None if it is neither CUDA nor Python. If a notebook's Python cells come as one text,
+        they are a cell of that notebook.
+        """
         path = path_of(uri)
         if language_id == "python" and path.lower().endswith(".ipynb"):
             document = Document(uri, path.replace(_VIRTUAL, "/"), version, text, language_id)
@@ -201,7 +209,7 @@ class Session:
         return self._open(Document(uri, path, version, text, language_id))
 
     def open_cell(self, uri: str, notebook: str, version: int, text: str) -> OpenFile:
-        """`notebook` is the path of the cell's notebook, which has the history of its kernels."""
+        """Open a cell. `notebook` is the path of its notebook, which has the history of its kernels."""
         file = self.files[uri] = OpenFile(
             Document(uri, notebook, version, text), self._cell_tracker(notebook), cell=True
         )
@@ -209,7 +217,9 @@ class Session:
 
     @staticmethod
     def notebook_tracker(ran: Sequence[str] = ()) -> Tracker:
-        """Of all Python cells of a notebook as one text, of which these are known to have run."""
+        """Return a tracker for all Python cells of a notebook as one text. `ran` are those that are known to have
+        run.
+        """
         from orbit_lsp.kernels.cells import NotebookTracker
 
         return NotebookTracker(ran)
@@ -232,7 +242,9 @@ class Session:
         return file
 
     def change(self, uri: str, version: int, changes: list[TextChange]) -> OpenFile | None:
-        """A header in which a kernel was typed, which is an open file from now on; None for all others."""
+        """Change a text. If a kernel was typed in a header, return the header, which is an open file now. Return None
+        for all others.
+        """
         if file := self.files.get(uri):
             file.document.apply(version, changes, self.client.encoding)
         elif document := self.plain.get(uri):
@@ -249,8 +261,8 @@ class Session:
         self.results.forget_listings(uri)
 
     def rename(self, old_uri: str, new_uri: str) -> dict[str, str]:
-        """A file or a folder has another name: what is known of kernels goes with them. The new names of files, by the old
-        ones: URIs and paths.
+        """Rename a file or a folder: what is known of kernels moves too. Return the new names of files by the old
+        ones, both as URIs and as paths.
         """
         within = old_uri.rstrip("/") + "/"
         known = self.results.uris() | {target.uri for target in (*self.running, *self.live)}
@@ -268,7 +280,7 @@ class Session:
         return self.setup.settings.kernel_macros
 
     def rescan(self) -> None:
-        """After a setting that discovery depends on has changed."""
+        """Scan all files again, after a setting changed on which the discovery of kernels depends."""
         for file in self.files.values():
             if file.whole_notebook:
                 continue  # it has no CUDA
@@ -290,7 +302,7 @@ class Session:
         file.include_folders, file.tracker = folders, tracker
 
     def use_headers(self, uri: str, folders: tuple[str, ...]) -> None:
-        """The same for a file that nobody types in: its next scan reads them."""
+        """Use these folders for the headers of a file that nobody types in. Its next scan reads them."""
         if file := self.files.get(uri):
             file.include_folders, file.tracker = folders, self._cuda_tracker(file, folders)
 
@@ -299,7 +311,7 @@ class Session:
         return kernels.tracker("cuda", macros=self.macros(), headers=headers)
 
     def path(self, uri: str) -> str:
-        """Of a file, open or not; of a cell its notebook's."""
+        """Return the path of a file, open or not. A cell has its notebook's path."""
         file = self.files.get(uri)
         return file.document.path if file else path_of(uri)
 
@@ -308,7 +320,7 @@ class Session:
         return file is not None and file.cell
 
     def uri_for(self, path: str) -> str:
-        """The uri under which the client has the file open, else a plain one."""
+        """Return the uri under which the client has the file open, else a plain one."""
         for uri, file in self.files.items():
             if file.document.path == path:
                 return uri
@@ -322,7 +334,7 @@ class Session:
         return Frozen(uri, file.document.version, file.document.text, file.scan)
 
     def kernels(self, uri: str) -> list[tuple[KernelId, Kernel, str]]:
-        """(id, kernel, digest of what it depends on in this file) in the order of the file."""
+        """Return (id, kernel, digest of what it depends on in this file) for each kernel, in the order of the file."""
         if (file := self.files.get(uri)) is None:
             return []
         return identify(uri, file.scan)
@@ -341,7 +353,7 @@ class Session:
 
 
 def path_of(uri: str) -> str:
-    """The file's path, or the URI's own path for a scheme that is not a file (untitled:, …)."""
+    """Return the file's path, or the URI's own path if its scheme is not a file's (untitled:, …)."""
     parts = urlsplit(uri)
     path = unquote(parts.path)
     if os.name == "nt" and len(path) > 2 and path[0] == "/" and path[2] == ":":
@@ -355,8 +367,9 @@ def uri_of(path: str) -> str:
 
 
 def header_reader(path: str, folders: Sequence[str] = ()) -> Callable[[str], str | None]:
-    """Reads the headers that a file includes, for macros that name kernels: from its own folder, `folders`, and where
-    headers were found before, which include others beside them.
+    """Return a function that reads the headers that a file includes, for macros that name kernels. It looks in the
+    file's own folder, in `folders`, and in folders where it found headers before, because those include others beside
+    them.
     """
     places = list(dict.fromkeys((str(Path(path).parent), *folders)))
 

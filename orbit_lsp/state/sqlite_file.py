@@ -1,8 +1,8 @@
 """The SQLite files of the user's state folder: the record of jobs, the history, the record of spending.
 
-A file is opened anew for each piece of work, so threads and other processes may use it at the same time. One that is
-damaged is set aside, once, and a new one begun. What cannot be written now, because the disk is full or another process
-holds the file, waits in memory until it can: nothing that was measured is lost by a moment without a disk.
+A file is opened anew for each piece of work, so threads and other processes may use it at the same time. A damaged
+file is set aside, once, and a new one is begun. If something cannot be written now, because the disk is full or
+another process holds the file, it waits in memory. So no measurement is lost by a moment without a disk.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ _OS_REMEDIES = {
 
 
 class UnusableFileError(Exception):
-    """Why a file cannot be used now, and what to do. `passing`: it may be usable soon, though nobody acts."""
+    """A file cannot be used now. The text says why and what to do. `passing`: it may become usable soon without
+    anybody's action.
+    """
 
     def __init__(
         self, reason: str, remedy: str = "", path: Path | None = None, *, passing: bool = False
@@ -69,7 +71,7 @@ class UnusableFileError(Exception):
 
 @dataclass(slots=True)
 class _Behind:
-    """A file that could not be used the last time. `works` is what is still to be written, in this order."""
+    """A file that could not be used the last time. `works` is still to be written, in this order."""
 
     file: SqliteFile
     since: float
@@ -81,7 +83,7 @@ class _Behind:
 
 @dataclass(frozen=True, slots=True)
 class FileTrouble:
-    """`since` is seconds since 1970; `text` is a sentence."""
+    """A file that cannot be written. `since` is seconds since 1970; `text` is a sentence."""
 
     path: Path
     since: float
@@ -108,9 +110,12 @@ class SqliteFile:
         settings: Sequence[str] = (),
         most: int = 100_000,
     ) -> None:
-        """`where` names the file, and is asked at each call. `make` gets the version of a file, 0 for a new one, and gives the file
-        the tables of `version`. `tell` gets the sentence about a damaged file. `first` are statements for a new file, outside of a
-        transaction, `settings` those for each connection; `most` is how much may wait to be written.
+        """Make a file's handle.
+
+        `where` returns the path, and is called each time. `make` gets the version of a file, 0 for a new one, and
+        gives the file the tables of `version`. `tell` gets the sentence about a damaged file. `first` are statements
+        for a new file, outside of a transaction; `settings` are those for each connection. `most` is how much may
+        wait to be written.
         """
         self._where, self._what, self._version, self._make = where, what, version, make
         self._tell, self._first, self._settings = tell, first, settings
@@ -118,7 +123,7 @@ class SqliteFile:
         self.busy_s = busy_s
 
     def sentence(self, since: float, why: UnusableFileError) -> str:
-        """Without the file's name: strangers may read it."""
+        """Return the sentence about the trouble, without the file's name: strangers may read it."""
         when = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
         end = f"; {why.remedy}" if why.remedy else ""
         return f"{self._what} cannot be written since {when}: {why.reason}{end}"
@@ -126,7 +131,7 @@ class SqliteFile:
     # -- use ----------------------------------------------------------------------------------
 
     def do(self, work: Work[T], *, transaction: bool = True, writes: bool = True) -> T:
-        """The result of `work`, in one transaction. Raises UnusableFileError, and what `work` raises."""
+        """Return the result of `work`, in one transaction. Raises UnusableFileError, and what `work` raises."""
         path = self.path()
         behind = _behind.get(path)
         if behind and behind.works and not self.write_again() and writes:
@@ -134,7 +139,7 @@ class SqliteFile:
         return self._do(path, work, transaction=transaction, writes=writes)
 
     def keep(self, work: Work[T]) -> T:
-        """The same, but what cannot be written now is written later. Raises UnusableFileError then too."""
+        """Do `work`, but write later what cannot be written now. Raises UnusableFileError then too."""
         try:
             return self.do(work)
         except UnusableFileError as why:
@@ -148,7 +153,9 @@ class SqliteFile:
             raise
 
     def write_again(self, *, at_once: bool = False) -> bool:
-        """Write what waits, or find out whether the file can be written; whether it can. Twice a second at most, unless `at_once`."""
+        """Write what waits, or find out whether the file can be written. Return whether it can. It tries twice a
+        second at most, unless `at_once`.
+        """
         path = self.path()
         behind = _behind.get(path)
         if behind is None:
@@ -176,12 +183,12 @@ class SqliteFile:
         return path not in _behind
 
     def trouble(self) -> UnusableFileError | None:
-        """Why the file could not be used the last time; None once it can be written."""
+        """Return why the file could not be used the last time. Return None once it can be written."""
         behind = _behind.get(self.path())
         return behind.why if behind else None
 
     def waits(self) -> int:
-        """How many pieces of work are still to be written."""
+        """Return how many pieces of work are still to be written."""
         behind = _behind.get(self.path())
         return len(behind.works) if behind else 0
 
@@ -294,7 +301,7 @@ class SqliteFile:
 
 
 def write_again() -> None:
-    """Write what waits in this process, of every file."""
+    """Write what waits in this process, for every file."""
     for behind in list(_behind.values()):
         with suppress(UnusableFileError):
             behind.file.write_again()
@@ -313,14 +320,16 @@ def troubles(folder: Path) -> list[FileTrouble]:
 
 
 def lock(path: Path) -> sqlite3.Connection:
-    """A file with the lock of one process on it, the same on every platform, until it is closed or this process ends, however
-    it ends. Raises sqlite3.Error; `is_held` says whether another process has it.
+    """Lock a file for one process, in the same way on every platform, until the connection is closed or the process
+    ends, however it ends. Raises sqlite3.Error. `is_held` says whether another process has the lock.
     """
     return _locked(path, "rwc")
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds this lock, or may: a lock that cannot be looked at is not taken for one that was let go."""
+    """Say whether a process holds this lock, or may hold it: a lock that cannot be examined does not count as
+    released.
+    """
     import sqlite3
 
     try:
@@ -370,7 +379,7 @@ def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Which file a name leads to; None where there is none."""
+    """Return which file a name leads to. Return None if there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Machines of the author's own that are reached by ssh, as settings and options spell them: `ssh:HOST`."""
+"""The author's own machines that are reached by ssh, in the spelling of settings and options: `ssh:HOST`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a kernel's numbers depend on besides its own file's text: headers, modules, flags, machine.
+"""Decides what a kernel's numbers depend on besides its own file's text: headers, modules, flags, machine.
 
-The compiler (or Python's own import, for Triton) says which files were read; their content hashes
-travel with every result. A result is stale when the kernel's tokens, one of these files or one of
-these settings is no longer what it was, and true again when the change is undone.
+The compiler (or Python's own import, for Triton) says which files were read. Their content hashes come with every
+result. A result is stale if the kernel's tokens, one of these files or one of these settings has changed, and true
+again if the change is undone.
 
-That is known only after a build. Which files another machine needs before there is one is found by
-`closure`, from the texts; what a build has then read can be given to it as well.
+This is known only after a build. Before a build, `closure` finds from the texts which files another machine needs; it
+can also use what an earlier build read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from orbit_remote.common.requests import ContractStart, Job
 
 
 def job_key(job: Job) -> str:
-    """Everything of a job but its text, its kernel and its own name. A driver has arguments of its own, and no flags: it
-    launches kernels of several files, which may be compiled differently.
+    """Return everything of a job except its text, its kernel and its own name. A driver has its own arguments and no
+    flags: it launches kernels of several files, which may be compiled differently.
     """
     start = job.start
     arguments, flags = ((), ()) if start.through == "driver" else (job.arguments, job.flags)
@@ -38,7 +38,7 @@ def job_key(job: Job) -> str:
 
 @dataclass(slots=True)
 class Disk:
-    """Files that were seen saved or changed on disk since the server started."""
+    """The files that were saved or changed on disk since the server started."""
 
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """Of their contents, by path."""
@@ -48,7 +48,7 @@ class Disk:
     """Files that are being hashed, with `changes` as it was when they changed last."""
 
     async def note(self, path: str) -> None:
-        """A file's content is new; it is hashed off the event loop."""
+        """Note that a file's content is new. It is hashed off the event loop."""
         self.changes += 1
         change = self._noting[path] = self.changes
         digest = await asyncio.to_thread(regular_files.file_hash, path)
@@ -57,5 +57,7 @@ class Disk:
             self.hashes[path] = digest or "gone"
 
     def changed(self, main: str, files: Mapping[str, str]) -> bool:
-        """Whether a file other than `main`, whose tokens are compared instead, differs from what was read."""
+        """Say whether a file differs from what was read. The file `main` is left out: its tokens are compared
+        instead.
+        """
         return any(path != main and self.hashes.get(path, known) != known for path, known in files.items())

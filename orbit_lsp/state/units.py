@@ -1,7 +1,7 @@
 """Numbers as text, the same in hints, hovers and on the command line.
 
-Three significant digits, the unit that keeps the number between 1 and 1000, and "unavailable" for
-what is not known, so that a missing value is never read as 0.
+They have three significant digits, and the unit that keeps the number between 1 and 1000. An unknown number is
+"unavailable", so that it is never read as 0.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ _DECIMAL = ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"
 
 
 def time(nanoseconds: float | None) -> str:
-    """`288 µs`, `1.85 ms`, `12.3 µs`; whole nanoseconds below a microsecond; seconds from a second on."""
+    """Write a time: `288 µs`, `1.85 ms`, `12.3 µs`. Below a microsecond it is in whole nanoseconds, from a second on
+    in seconds.
+    """
     if nanoseconds is not None and abs(nanoseconds) < 1:
         return f"{nanoseconds:.2g} ns"
     return _scaled(nanoseconds, _TIMES, whole_base=True)
 
 
 def timing(known: Timing | None) -> str:
-    """`288 µs ±0.2%`, with the spread only if there are enough launches; `under 1 µs` below what the
-    recording can measure.
+    """Write `288 µs ±0.2%`. The spread is left out if there are too few launches. A time below what the recording can
+    measure is `under 1 µs`.
     """
     if known is None:
         return UNAVAILABLE
@@ -34,37 +36,37 @@ def timing(known: Timing | None) -> str:
 
 
 def median(known: Timing) -> str:
-    """`288 µs`; `under 1 µs`, in whole microseconds, below what the recording can measure."""
+    """Write `288 µs`, or `under 1 µs`, in whole microseconds, below what the recording can measure."""
     return time(known.median) if known.under is None else f"under {math.ceil(known.under / 1000)} µs"
 
 
 def size(count: float | None) -> str:
-    """Bytes by powers of 1024, as shared memory and caches are made: `48 KiB`, `1.5 GiB`, `512 B`."""
+    """Write bytes by powers of 1024, the sizes of shared memory and caches: `48 KiB`, `1.5 GiB`, `512 B`."""
     return _scaled(count, _BYTES, whole_base=True, pad=False)
 
 
 def bytes_moved(count: float | None) -> str:
-    """By powers of 1000, as traffic is held against bandwidths: `134 MB`."""
+    """Write bytes by powers of 1000, to compare traffic with bandwidths: `134 MB`."""
     return _scaled(count, tuple((factor, f"{prefix}B") for factor, prefix in _DECIMAL), whole_base=True)
 
 
 def bandwidth(bytes_per_second: float | None) -> str:
-    """By powers of 1000, as datasheets state it: `2.79 TB/s`."""
+    """Write a bandwidth by powers of 1000, as datasheets do: `2.79 TB/s`."""
     return _scaled(bytes_per_second, tuple((factor, f"{prefix}B/s") for factor, prefix in _DECIMAL))
 
 
 def flops(per_second: float | None) -> str:
-    """`634 TFLOP/s`, `67.0 TFLOP/s`."""
+    """Write operations per second: `634 TFLOP/s`, `67.0 TFLOP/s`."""
     return _scaled(per_second, tuple((factor, f"{prefix}FLOP/s") for factor, prefix in _DECIMAL))
 
 
 def clock(megahertz: float | None) -> str:
-    """`1980 MHz`: clocks are read by their digits, never scaled to GHz."""
+    """Write a clock: `1980 MHz`. Clocks are compared digit by digit, so they are never scaled to GHz."""
     return UNAVAILABLE if megahertz is None else f"{megahertz:.0f} MHz"
 
 
 def percent(fraction: float | None) -> str:
-    """A share: `83%`, `0.4%`; below 10 % with one decimal, and a share that is not 0 is not written as 0."""
+    """Write a share: `83%`, `0.4%`. Below 10 % it has one decimal. A share that is not 0 is not written as 0."""
     if fraction is None:
         return UNAVAILABLE
     value = 100 * fraction
@@ -74,32 +76,32 @@ def percent(fraction: float | None) -> str:
 
 
 def cycles(value: float) -> str:
-    """Of a warp between two instructions: `3.2`; some that are less than the last digit are not written as 0."""
+    """Write the cycles of a warp between two instructions: `3.2`. A value that is not 0 is not written as 0."""
     return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
 
 
 def occupancy(fraction: float) -> str:
-    """`75%`, `12.5%`: warps over warps, so a decimal where it is not a whole percent is no noise."""
+    """Write an occupancy: `75%`, `12.5%`. It is warps over warps, so a decimal is exact and no noise."""
     return f"{100 * fraction:.1f}".removesuffix(".0") + "%"
 
 
 def spread(fraction: float | None) -> str:
-    """`±0.2%` behind a time; empty where no spread is stated, because too few launches is no news."""
+    """Write `±0.2%` for the end of a time. It is empty if no spread is stated, because too few launches is no news."""
     return "" if fraction is None else f"±{percent(fraction)}"
 
 
 def count(number: int | None) -> str:
-    """`1,048,576`."""
+    """Write `1,048,576`."""
     return UNAVAILABLE if number is None else f"{number:,}"
 
 
 def amount(number: float) -> str:
-    """Of what there is much of, by powers of 1000: `20.5 M`, `16.4 k`, `512`."""
+    """Write a large amount by powers of 1000: `20.5 M`, `16.4 k`, `512`."""
     return _scaled(number, tuple((factor, prefix) for factor, prefix in _DECIMAL), whole_base=True).strip()
 
 
 def money(dollars: float | None) -> str:
-    """`$4.06`, `$1,234`, `$0.0031`: below ten cents two significant digits, and whole dollars from 1,000 on."""
+    """Write `$4.06`, `$1,234`, `$0.0031`: two significant digits below ten cents, whole dollars from 1,000 on."""
     if dollars is None:
         return UNAVAILABLE
     if dollars and abs(dollars) < 0.0995:
@@ -115,7 +117,9 @@ def _scaled(
     whole_base: bool = False,
     pad: bool = True,
 ) -> str:
-    """`whole_base` writes the smallest unit without decimals; `pad` keeps zeros that are significant."""
+    """Write a value in its unit. `whole_base` writes the smallest unit without decimals; `pad` keeps zeros that are
+    significant.
+    """
     if value is None or not math.isfinite(value):
         return UNAVAILABLE
     chosen = 0
@@ -136,5 +140,5 @@ def _reaches(value: float, factor: float, following: float) -> bool:
 
 
 def _decimals(value: float) -> int:
-    """How many decimals make three significant digits of a number from 1 up."""
+    """Return how many decimals make three significant digits of a number from 1 up."""
     return 2 if value < 9.995 else 1 if value < 99.95 else 0

@@ -1,4 +1,4 @@
-"""The user's folders on each platform: what may be deleted at any time, and what is kept."""
+"""The user's folders on each platform: one whose content may be deleted at any time, and one that is kept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """For builds, reports and profiles."""
+    """Return the folder of builds, reports and profiles."""
     return _folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
 
 
 def state_folder() -> Path:
-    """For the history, the record of spending and trusted folders."""
+    """Return the folder of the history, the record of spending and trusted folders."""
     return _folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
 
 
@@ -24,7 +24,7 @@ def history_file() -> Path:
 
 
 def gate_file() -> Path:
-    """Of the gates that were run."""
+    """Return the file of the gates that were run."""
     return state_folder() / "gates.sqlite"
 
 
@@ -33,23 +33,23 @@ def report_folder() -> Path:
 
 
 def driver_index() -> Path:
-    """Where it is kept what was read of projects to find their tests and scripts."""
+    """Return the file that keeps what was read of projects to find their tests and scripts."""
     return cache_folder() / "drivers.sqlite"
 
 
 def profile_folder() -> Path:
-    """Where profiles are kept, with Nsight Compute's own reports."""
+    """Return the folder of profiles, with Nsight Compute's own reports."""
     return cache_folder() / "profiles"
 
 
 def listing_folder() -> Path:
-    """Where what the compiler made of kernels is written for editors."""
+    """Return the folder in which listings of compiled kernels are written for editors."""
     return cache_folder() / "listings"
 
 
 def lend_home() -> str:
-    """Give a user without a home folder, as in a container with a user of its own, one for this process and those that it starts;
-    returns its path, empty where there is a home. Raises OSError where another user holds it.
+    """Give this process and those that it starts a home folder, if the user has none, as in a container with a user
+    of its own. Return its path, or "" if there is a home. Raises OSError if another user holds it.
     """
     try:
         Path.home()
@@ -69,7 +69,7 @@ def lend_home() -> str:
 
 
 def _folder(variable: str, default: str, macos: str) -> Path:
-    """`variable` and `default` are those of the XDG specification, for Linux."""
+    """Return the user's folder. `variable` and `default` are those of the XDG specification, for Linux."""
     if os.name == "nt":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData/Local")
     elif sys.platform == "darwin":
