@@ -1,1 +1,3 @@
-"""The session as LSP values. Pure: (session, uri) in, lsprotocol types out; no I/O, no clock but `now`."""
+"""The session as LSP values. The views are pure: they take (session, uri), return lsprotocol types, and use no I/O,
+and no clock except `now`.
+"""

@@ -1,4 +1,4 @@
-"""An A/B comparison: the verdict in a sentence, and as a table."""
+"""Shows an A/B comparison: the verdict in a sentence, and as a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _SIZES = {"byte": units.size, "byte/second": units.bandwidth, "ns": units.time}
 
 
 def sentence(name: str, versus: AbResult) -> str:
-    """`saxpy takes 7.0% less time than HEAD~1 (6.6% to 7.4% less, 7 pairs of runs)`; its failure where it came to none."""
+    """Return `saxpy takes 7.0% less time than HEAD~1 (6.6% to 7.4% less, 7 pairs of runs)`, or the failure if there
+    is no verdict.
+    """
     ab_verdict = versus.comparison
     if ab_verdict is None:
         why = versus.failure.message if versus.failure else "it was cancelled"
@@ -38,7 +40,9 @@ def _signed(ratio: float) -> str:
 
 
 def tables(name: str, versus: AbResult, now: float, *, stale: bool) -> list[Table]:
-    """Times of both sides and the counters that differ, then remarks; empty if there is no verdict."""
+    """Return the times of both sides and the counters that differ, then remarks. They are empty if there is no
+    verdict.
+    """
     if versus.comparison is None:
         return []
     first, second = versus.devices
@@ -82,7 +86,7 @@ def _value(figure: Moved, value: float) -> str:
 
 
 def change(figure: Moved) -> str:
-    """In points where it is a share, else relative to what it was."""
+    """Write a change in points for a share, else relative to the old value."""
     if figure.unit == "%":
         return f"{figure.after - figure.before:+.1f} points"
     return f"{100 * (figure.after / figure.before - 1):+.0f}%" if figure.before else ""

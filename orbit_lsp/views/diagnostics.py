@@ -1,4 +1,4 @@
-"""Diagnostics of compilers and runs, at their places in the present text."""
+"""Makes diagnostics of compilers and runs, at their places in the present text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orbit_remote.common import limits
 
 
 def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
-    """Messages whose line has been edited since they were made are left out until the next compile."""
+    """Return the diagnostics. A message whose line has been edited since is left out until the next compile."""
     file = session.files.get(uri)
     document = file.document if file else None
     reported: list[lsp.Diagnostic] = []
@@ -58,8 +58,8 @@ def _left_out(scan: Scan) -> Iterator[tuple[int, str]]:
 
 
 def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagnostic]:
-    """Hints as Hint diagnostics at the end of their lines, until the client asks for them: Helix and Emacs ask again only
-    after an edit or a scroll. At the end of a line Helix shows one diagnostic.
+    """Return hints as Hint diagnostics at the end of their lines, until the client asks for them. Helix and Emacs ask
+    again only after an edit or a scroll. At the end of a line Helix shows only one diagnostic.
     """
     texts = defaultdict[int, list[str]](list)
     for line, text in hints.undrawn(session, uri):

@@ -1,4 +1,6 @@
-"""How a kernel's last run ended, its time and its bottleneck, as parts of a line. `✗` failed, `✓` ran and was checked, `⏱` was timed."""
+"""Shows how a kernel's last run ended, its time and its bottleneck, as parts of a line. `✗` failed, `✓` ran and was
+checked, `⏱` was timed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _PYTHON = re.compile(r"(\w+(?:Error|Exception|Interrupt))\b")
 
 
 def parts(known: KernelStatus) -> list[Part]:
-    """Of the last run: what failed, else the check and the time; empty where nothing has run."""
+    """Return the parts of the last run: what failed, else the check and the time. They are empty if nothing has run."""
     if known.failed:
         stale = known.failed.digest != known.digest
         return failed(known.failed) + Part.of(1, EDITED if stale else "")
@@ -51,26 +53,28 @@ def of_run(result: RunResult) -> list[Part]:
 
 
 def timed(mark: str, timing: Timing) -> list[Part]:
-    """`⏱ 288 µs ±0.2%`, without the spread where there is no room for it."""
+    """Return `⏱ 288 µs ±0.2%`. The shorter form has no spread."""
     return Part.of(0, f"{mark} {units.timing(timing)}", f"{mark} {units.median(timing)}")
 
 
 def verdict(known: KernelStatus) -> list[Part]:
-    """`memory 79% of peak` of the last profile; nothing where the kernel has been edited since."""
+    """Return `memory 79% of peak` for the last profile, or nothing if the kernel has been edited since."""
     profile = known.profile.main if known.profile and not known.profile_stale else None
     counted = bottleneck.verdict(profile) if profile else None
     return Part.of(2, counted.text, counted.text.removesuffix(" of peak")) if counted else []
 
 
 def failed(what: FailedRun) -> list[Part]:
-    """`✗ illegal address · 14:05:07`: the time of day stays true on a screen that is not drawn again."""
+    """Return `✗ illegal address · 14:05:07`. A time of day stays true on a screen that is not drawn again."""
     clock = time.strftime("%H:%M:%S", time.localtime(what.at))
     mark = "⚠" if what.outcome == "infrastructure" else "✗"
     return Part.of(0, f"{mark} {reason(what)}") + Part.of(2, clock)
 
 
 def reason(what: FailedRun) -> str:
-    """In two or three words: `illegal address`, `exit code 3`, `SIGSEGV`, `ValueError`, `timed out`."""
+    """Return the reason in two or three words: `illegal address`, `exit code 3`, `SIGSEGV`, `ValueError`, `timed
+    out`.
+    """
     if what.outcome == "infrastructure":
         return "could not run"
     message = what.failure.message if what.failure else ""

@@ -1,4 +1,6 @@
-"""Where a kernel's hint stands: on the line of its signature that leaves most room, never on a line of something else."""
+"""Decides where a kernel's hint stands: on the line of its signature that leaves most room, never on a line of
+something else.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,12 @@ _TOKEN = re.compile(r"""//|\#|/\*|\*/|"[^"\\]*+(?:\\.[^"\\]*+)*"?|'(?:\\.|[^'\\]
 
 
 def line(document: Document, kernel: Kernel, *, has_lens: bool) -> tuple[int, str]:
-    """Of several lines of a signature the shortest, of equals the last, and what the hint there begins with. `has_lens`: the
-    editor draws the answer above the kernel too; else a line above a signature that fills the window is taken, and the hint
-    names its kernel: no line of the body, which would seem to cost that much, and none of a launch spec, which would seem
-    to have failed.
+    """Return the line for a hint, and the beginning of its text.
+
+    It is the shortest line of the signature, the last of equal ones. If no line has room and the editor does not draw
+    the answer above the kernel too (`has_lens`), it is the line above the signature, and the hint names its kernel.
+    It is never a line of the body, which would seem to cost that much, nor of a launch spec, which would seem to have
+    failed.
     """
     best = _shortest(document, range(kernel.line, signature_end(document, kernel) + 1))
     name = f"{kernel.name}: "
@@ -55,13 +59,13 @@ def _fits(document: Document, number: int, name: str) -> bool:
 
 
 def width(document: Document, number: int) -> int:
-    """Columns of a line as editors draw it, a tab up to the next multiple of 8."""
+    """Return the columns of a line as editors draw it: a tab goes up to the next multiple of 8."""
     return len(positions.shown(document, number).rstrip().expandtabs(8))
 
 
 def signature_end(document: Document, kernel: Kernel) -> int:
-    """The line of the `{`, or in Python of the `:`, that ends the signature, or of the `)` of a macro that has all of it; the kernel's
-    own line where there is none.
+    """Return the line that ends the signature: that of the `{`, in Python of the `:`, or of the `)` of a macro that
+    has all of it. Return the kernel's own line if there is none.
     """
     first, cuda = kernel.name_span.line, kernel.dsl in _CPP
     depth, comment = 0, False

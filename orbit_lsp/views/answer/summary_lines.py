@@ -1,4 +1,6 @@
-"""The first lines of a hover: the answer, the facts that matter most, and what to do. Everything else stands below."""
+"""Makes the first lines of a hover: the answer, the facts that matter most, and what to do. Everything else stands
+below.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _FACTS = 3
 
 
 def lines(session: Session, uri: str, known: KernelStatus, now: float) -> TitledLines | None:
-    """None where nothing has been run or profiled, nothing was compiled, and there is no reason to tell."""
+    """Return the lines. Return None if nothing was run, profiled or compiled, and there is no reason to show."""
     if not (known.failed or known.result or known.profile or known.figures):
         why = kernel_status.why_nothing(session, uri, known)
         return TitledLines(f"{known.kernel.name}: not compiled, not run yet", why) if why else None
@@ -51,7 +53,7 @@ def _title(known: KernelStatus, now: float) -> str:
 
 
 def of_run(result: RunResult) -> list[str]:
-    """Rate and check."""
+    """Return the rate and the check of a run."""
     points = result.finished.points
     parts: list[str] = []
     if shown := sweep_tables.shown(points):
@@ -72,7 +74,7 @@ def of_run(result: RunResult) -> list[str]:
 
 
 def _facts(session: Session, uri: str, known: KernelStatus, profile: Profile | None) -> list[str]:
-    """Where the time goes, occupancy with its limit, spills: what most often explains a time."""
+    """Return what most often explains a time: where it goes, occupancy with its limit, spills."""
     texts: list[str] = []
     if known.profile and profile and (hot := _hottest(known.profile, profile)):
         texts.append(hot)
@@ -107,7 +109,7 @@ def _hottest(profiled: Profiled, profile: Profile) -> str:
 
 
 def _what_to_do(session: Session, known: KernelStatus, profile: Profile | None) -> str:
-    """A remedy, the first step of a profile, or the command that says more."""
+    """Return a remedy, the first step of a profile, or the command that says more."""
     if known.failed:
         return known.failed.failure.remedy if known.failed.failure else ""
     if profile and profile.tier == "counters":

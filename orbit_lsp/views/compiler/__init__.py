@@ -1,1 +1,1 @@
-"""What the compiler knows, in the editor: costs, occupancy on every GPU, quick fixes"""
+"""Shows what the compiler knows in the editor: costs, occupancy on every GPU, quick fixes."""

@@ -1,4 +1,6 @@
-"""A code action that launches a CUDA kernel with blocks of another size, where more of its threads then fit a multiprocessor."""
+"""A code action that launches a CUDA kernel with blocks of another size, if more of its threads then fit a
+multiprocessor.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Edit(NamedTuple):
 
 
 def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[lsp.CodeAction]:
-    """For the kernel whose signature or launch is at `line`, where its figures are of its present text."""
+    """Return the action for the kernel whose signature or launch is at `line`, if its figures are of its present
+    text.
+    """
     file = session.files.get(uri)
     if file is None or file.scan.language != "cuda":
         return []
@@ -69,7 +73,7 @@ def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[l
 
 
 def propose(resources: Resources, threads: int) -> tuple[int, occupancy.Occupancy] | None:
-    """The size nearest to today's with the highest occupancy; None where it gains too little."""
+    """Return the size nearest to the present one with the highest occupancy. Return None if it gains too little."""
     now = _occupancy(resources, threads)
     if now is None:
         return None
@@ -103,7 +107,7 @@ def _occupancy(resources: Resources, threads: int) -> occupancy.Occupancy | None
 
 
 def _specified_lines(session: Session, uri: str, kernel: Kernel) -> set[int]:
-    """Where the kernel's launch spec launches it."""
+    """Return the lines on which the kernel's launch spec launches it."""
     checked = spec_cache.spec_of(session, uri, kernel)
     return {
         launch.span.line
@@ -115,7 +119,9 @@ def _specified_lines(session: Session, uri: str, kernel: Kernel) -> set[int]:
 def _edits(
     session: Session, uri: str, kernel: Kernel, launches: set[int], threads: int, size: int
 ) -> list[Edit]:
-    """What makes every launch use `size`; none where the kernel may depend on the size otherwise than by `blockDim`."""
+    """Return the edits that make every launch use `size`. Return none if the kernel may depend on the size otherwise
+    than by `blockDim`.
+    """
     document = session.files[uri].document
     body = "\n".join(
         _COMMENT.sub("", document.line(line)) for line in range(kernel.whole.line, kernel.whole.end_line + 1)
@@ -162,7 +168,9 @@ def _edits(
 
 
 def _definition(document: Document, name: str, value: int) -> Span | None:
-    """Where the file says, once, that `name` is `value`: a constant, a macro, or an assignment of a launch spec."""
+    """Return where the file says, once, that `name` is `value`: a constant, a macro, or an assignment of a launch
+    spec.
+    """
     name = re.escape(name)
     written = re.compile(
         rf"(?:\b(?:constexpr|const)\b[^;=(){{}}<>,]*\b{name}\s*[={{]\s*|#\s*define\s+{name}\s+|orbit:(?:.*;)?\s*{name}\s*=\s*)"

@@ -20,7 +20,9 @@ _TITLE = "Write .clangd for CUDA"
 
 
 def actions(session: Session, uri: str, line: int) -> list[lsp.CodeAction]:
-    """On an `#include` of a `.cu` file whose workspace folder has no `.clangd`, if the toolkit is known."""
+    """Return the action on an `#include` of a `.cu` file, if its workspace folder has no `.clangd` and the toolkit is
+    known.
+    """
     file = session.files.get(uri)
     if file is None or not file.document.path.lower().endswith(CUDA_SUFFIXES):
         return []
@@ -45,7 +47,7 @@ def actions(session: Session, uri: str, line: int) -> list[lsp.CodeAction]:
 
 
 def text(session: Session, file: OpenFile, toolkit: str) -> str:
-    """The file's content, for this toolkit and with the include folders of one of the project's files."""
+    """Return the file's content for this toolkit, with the include folders of one of the project's files."""
     version = session.setup.machine.nvcc_version if session.setup.machine else None
     release = re.match(r"\d+\.\d+", version or "13.0")
     own = [flag for flag in _pairs(file.compilation.flags) if re.match(r"-(?:I|isystem|D|std)", flag[0])]
@@ -63,14 +65,14 @@ def text(session: Session, file: OpenFile, toolkit: str) -> str:
 
 
 def _pairs(flags: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Each flag with its value, where that is a word of its own."""
+    """Return each flag with its value, if that is a separate word."""
     words = iter(flags)
     valued = ("-I", "-isystem", "-D", "-std")
     return [(flag, next(words, "")) if flag in valued else (flag,) for flag in words]
 
 
 def _toolkit(session: Session) -> str | None:
-    """The folder of the compiler's toolkit: `nvcc` on PATH may be a script that stands elsewhere."""
+    """Return the folder of the compiler's toolkit. `nvcc` on PATH may be a script elsewhere."""
     machine = session.setup.machine
     if machine is None or machine.nvcc is None:
         return None

@@ -1,4 +1,4 @@
-"""What a kernel costs by its compiler's figures, as diagnostics on its name, each with a setting"""
+"""Shows the costs of a kernel, by its compiler's figures, as diagnostics on its name. Each has a setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SEVERITY = {"hint": lsp.DiagnosticSeverity.Hint, "warning": lsp.DiagnosticSever
 
 
 def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
-    """Of the kernels whose figures are of their present text."""
+    """Return the diagnostics of kernels whose figures are of their present text."""
     file = session.files.get(uri)
     if file is None:
         return []

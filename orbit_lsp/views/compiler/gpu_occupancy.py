@@ -1,4 +1,4 @@
-"""What a kernel needs on every GPU, and its occupancy over block sizes: the lower part of its hover."""
+"""Shows what a kernel needs on every GPU, and its occupancy over block sizes: the lower part of its hover."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES = 160
 
 
 def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
-    """Of a kernel whose figures are known."""
+    """Return the sections of a kernel whose figures are known."""
     if known.figures is None or known.figures_stale:
         return []
     every = compiled(session, uri, known)
@@ -45,7 +45,7 @@ def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
 
 
 def compiled(session: Session, uri: str, known: KernelStatus) -> CompilerFigures | None:
-    """The kernel's figures for every architecture; None where they are not of its present text."""
+    """Return the kernel's figures for every architecture. Return None if they are not of its present text."""
     every = session.results.every_gpu.get(known.target)
     if every is None or known.figures is None or known.figures_stale:
         return None
@@ -55,7 +55,7 @@ def compiled(session: Session, uri: str, known: KernelStatus) -> CompilerFigures
 
 
 def _of_triton(session: Session, uri: str, known: KernelStatus, every: CompilerFigures) -> list[Section]:
-    """Each instance on every GPU and over `num_warps`, with the types and constants that it was compiled with."""
+    """Return each instance on every GPU and over `num_warps`, with the types and constants of its compilation."""
     assert known.figures
     shown: list[Section] = []
     for resources in known.figures.resources[:_MOST_INSTANCES]:
@@ -84,7 +84,7 @@ def _of_triton(session: Session, uri: str, known: KernelStatus, every: CompilerF
 
 
 def over_warps(every: CompilerFigures, resources: Resources) -> dict[int, Resources]:
-    """What one instance of a Triton kernel needs on its own architecture, by its `num_warps`, in rising order."""
+    """Return what one instance of a Triton kernel needs on its own architecture, by its `num_warps`, in rising order."""
     architecture = resources.architecture.rstrip("af")
 
     def constants(of: Resources) -> dict[str, str]:
@@ -154,7 +154,7 @@ def _row(session: Session, uri: str, known: KernelStatus, resources: Resources) 
 
 
 def curve(session: Session, uri: str, known: KernelStatus, resources: Resources) -> Drawing | None:
-    """Occupancy over block sizes of whole warps, the present one marked."""
+    """Draw the occupancy over block sizes of whole warps, with the present one marked."""
     threads, dynamic = kernel_status.launch_shape(session, uri, known.kernel, resources)
     sizes = range(occupancy.WARP, occupancy.MAX_THREADS_PER_BLOCK + 1, occupancy.WARP)
     points = [_occupancy(resources, size, dynamic) for size in sizes]

@@ -1,4 +1,4 @@
-"""What a kernel costs by its compiler's figures, each cost with its reason in a sentence"""
+"""Finds what a kernel costs by its compiler's figures, each cost with its reason in a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KIB = 1024
 
 
 class KernelCost(NamedTuple):
-    """A cost of a kernel in its instances; `severity` is what the settings say: *warning*, *hint* or *off*."""
+    """A cost of a kernel in its instances. `severity` is that of the settings: *warning*, *hint* or *off*."""
 
     kernel: Kernel
     kind: Kind
@@ -61,7 +61,7 @@ def warnings(session: Session, uri: str) -> list[str]:
 def costs(
     session: Session, uri: str, known: KernelStatus, resources: Resources
 ) -> Iterator[tuple[Kind, str]]:
-    """What one instance pays, each with its reason in a sentence."""
+    """Yield what one instance costs, each with its reason in a sentence."""
     spilled = (resources.spill_stores or 0) + (resources.spill_loads or 0)
     if (resources.stack or 0) > occupancy.MAX_LOCAL_PER_THREAD:
         yield (
@@ -147,7 +147,9 @@ def _occupancy(
     shared: int | None = None,
     max_threads: int | None = None,
 ) -> occupancy.Occupancy | None:
-    """With these registers and this much shared memory in all, else with its own."""
+    """Return the occupancy with these registers and this much shared memory in all; without them, with the instance's
+    own.
+    """
     static = resources.static_shared or 0
     if shared is not None:
         static, dynamic = shared, 0

@@ -1,4 +1,6 @@
-"""A code action that asks the compiler for one block more per multiprocessor: `__launch_bounds__` on a CUDA kernel."""
+"""A code action that asks the compiler for one more block on each multiprocessor: `__launch_bounds__` on a CUDA
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _WRITTEN = re.compile(r"__launch_bounds__\s*\(([^()]*)\)")
 
 
 class Proposal(NamedTuple):
-    """`blocks` of `threads` threads per multiprocessor, if the compiler keeps within `registers` a thread."""
+    """A proposal: `blocks` of `threads` threads on each multiprocessor, if the compiler uses at most `registers` for
+    a thread.
+    """
 
     threads: int
     blocks: int
@@ -30,7 +34,7 @@ class Proposal(NamedTuple):
 
 
 def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[lsp.CodeAction]:
-    """For the kernel whose signature is at `line`, where its figures are of its present text."""
+    """Return the action for the kernel whose signature is at `line`, if its figures are of its present text."""
     file, target = session.files.get(uri), session.at(uri, line)
     known = next((kernel for kernel in kernel_status.of(session, uri) if kernel.target == target), None)
     if (
@@ -67,8 +71,9 @@ def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[l
 
 
 def propose(resources: Resources, threads: int, dynamic: int, now: occupancy.Occupancy) -> Proposal | None:
-    """The most registers with which one block more fits; None where registers are not what limits, too many of them
-    would have to go, or the kernel is bound to blocks of another size: the number of blocks counts those.
+    """Return the most registers with which one more block fits. Return None if registers are not the limit, or too
+    many of them would have to go. Return None too if the kernel is bound to blocks of another size, because the
+    number of blocks counts those.
     """
     if resources.registers is None or now.reason or now.limiters != ("registers",):
         return None
@@ -91,7 +96,9 @@ def _occupancy(
 
 
 def _edit(document: Document, kernel: Kernel, proposal: Proposal) -> tuple[Span, str] | None:
-    """The bounds in front of the kernel's name, or in place of those that it has; None where a macro hides them."""
+    """Return the bounds in front of the kernel's name, or in place of the present ones. Return None if a macro hides
+    them.
+    """
     name = kernel.name_span
     if not kernel.bounds:
         at = Span(name.line, name.column, name.line, name.column)

@@ -25,7 +25,9 @@ _DEFAULT = 4
 
 
 def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[lsp.CodeAction]:
-    """For the kernel whose signature or launch is at `line`, where its figures are of its present text."""
+    """Return the action for the kernel whose signature or launch is at `line`, if its figures are of its present
+    text.
+    """
     file = session.files.get(uri)
     if file is None or file.scan.language != "triton":
         return []
@@ -55,8 +57,8 @@ def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[l
 
 
 def propose(now: Resources, by_warps: Mapping[int, Resources]) -> Resources | None:
-    """The instance with the most resident warps, and of several the one nearest to today's; None where it gains too little,
-    or spills more than today's.
+    """Return the instance with the most resident warps, among several the one nearest to the present one. Return None
+    if it gains too little, or spills more than the present one.
     """
     today = _occupancy(now)
     if today is None or not now.threads:
@@ -107,8 +109,8 @@ def _spills(resources: Resources) -> int:
 def _edits(
     session: Session, uri: str, kernel: Kernel, today: int, better: Resources | None
 ) -> list[tuple[Span, str]]:
-    """What makes every launch of the kernel use the better number; none where one of them is not written as a number, or
-    the kernel itself depends on it.
+    """Return the edits that make every launch of the kernel use the better number. Return none if one of them is not
+    written as a number, or the kernel itself depends on it.
     """
     document = session.files[uri].document
     checked = spec_cache.spec_of(session, uri, kernel)
@@ -143,7 +145,7 @@ def _edits(
 
 
 def _specified(session: Session, uri: str, kernel: Kernel) -> Iterator[tuple[Span, Span | None]]:
-    """(the whole, the value of `num_warps`) of the launches in the kernel's launch spec."""
+    """Yield (the whole, the value of `num_warps`) for the launches in the kernel's launch spec."""
     checked = spec_cache.spec_of(session, uri, kernel)
     for launch in checked.spec.launches if checked else ():
         if launch.kernel.name == kernel.name:
@@ -152,7 +154,9 @@ def _specified(session: Session, uri: str, kernel: Kernel) -> Iterator[tuple[Spa
 
 
 def _of_host_code(text: str, kernel: Kernel) -> Iterator[tuple[Span, Span | None]]:
-    """The same of the launches in the file's own code. One that unpacks its keywords has its whole as a value: no number."""
+    """Yield the same for the launches in the file's own code. A launch that unpacks its keywords is a value as a
+    whole, and no number.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -172,7 +176,7 @@ def _span(span: Any) -> Span:
 
 
 def _place(node: ast.expr, lines: list[str]) -> Span:
-    """In code points: Python counts the bytes of UTF-8."""
+    """Return a span in code points. Python counts the bytes of UTF-8."""
     first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
 
     def column(line: int, count: int) -> int:

@@ -1,4 +1,4 @@
-"""Problems of compilers and runs as diagnostics: their ranges in the present text, their notes, their tags."""
+"""Shows problems of compilers and runs as diagnostics: their ranges in the present text, their notes, their tags."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MOST = (1 << 31) - 1
 
 
 def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
-    """The problems of a file whose lines have not been edited, with the line, from 0, where each stands now. What is wrong in
-    a header is reported by the build of every file that includes it, and yielded once.
+    """Yield the problems of a file whose lines have not been edited, with their present lines, from 0. The build of
+    every file that includes a header reports the header's problems; each is yielded once.
     """
     file = session.files.get(uri)
     yielded: set[object] = set()
@@ -49,8 +49,8 @@ def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
 
 
 def of_headers(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
-    """The errors that the build of a file found in other files of the project, at its own lines that lead there: whoever looks
-    at the file alone sees why it has no figures.
+    """Yield the errors that the build of a file found in other files of the project, at its own lines that lead
+    there. Then a reader of only this file sees why it has no figures.
     """
     file = session.files.get(uri)
     if file is None or file.source is not None:
@@ -68,7 +68,9 @@ def of_headers(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
 
 
 def _lead(led: dict[int, Problem], problem: Problem, path: str, text: str) -> None:
-    """Note an error of a header under the line, from 0, that leads to it; the first of a line says what is wrong."""
+    """Note an error of a header under the line, from 0, that leads to it. The first error of a line says what is
+    wrong.
+    """
     from orbit_lsp.compilation import compiler_messages
 
     assert problem.place
@@ -111,7 +113,7 @@ _DEPRECATED = {"#1215-D", "#1444-D", "#1445-D", "-Wdeprecated", "-Wdeprecated-de
 
 
 def _tags(problem: Problem) -> list[lsp.DiagnosticTag] | None:
-    """How an editor may draw what is named: faded, or struck through."""
+    """Return how an editor may draw a problem's text: faded, or struck through."""
     if problem.severity != "error" and problem.code:
         if problem.code in _UNNECESSARY or problem.code.startswith("-Wunused"):
             return [lsp.DiagnosticTag.Unnecessary]
@@ -121,7 +123,7 @@ def _tags(problem: Problem) -> list[lsp.DiagnosticTag] | None:
 
 
 def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:
-    """The token at the column, or the whole line where no column is known. Compilers name line 0 too."""
+    """Return the token at the column, or the whole line if no column is known. Compilers also name line 0."""
     line = min(max(0, line), _MOST)
     if document is None:
         column = min(max(0, place.column - 1), _MOST) if place and place.column else 0

@@ -1,4 +1,4 @@
-"""Code actions for compiler errors whose own words hold the remedy: an include, a name that is nearly right, a semicolon."""
+"""Code actions for compiler errors whose text has the remedy: an include, a name that is nearly right, a semicolon."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Fix(NamedTuple):
 
 
 def actions(session: Session, uri: str, first: int, last: int, *, versioned: bool) -> list[lsp.CodeAction]:
-    """For nvcc's errors on the lines `first` to `last` of the present text."""
+    """Return the actions for nvcc's errors on the lines `first` to `last` of the present text."""
     file = session.files.get(uri)
     if file is None:
         return []
@@ -104,7 +104,7 @@ def actions(session: Session, uri: str, first: int, last: int, *, versioned: boo
 
 
 def fixes(problem: Problem, line: int, document: Document) -> Iterator[Fix]:
-    """What the words of an error at `line` (from 0) ask for; the preferred one first."""
+    """Yield what the text of an error at `line` (from 0) asks for, the preferred fix first."""
     place = problem.place
     if place is None or place.column is None or place.end_column is None:
         return
@@ -128,7 +128,7 @@ def _header_of(name: str) -> str | None:
 
 
 def _included(header: str | None, document: Document, also: str = "") -> Iterator[Fix]:
-    """Below the last `#include` at the top of the file, else above everything."""
+    """Yield the fix that inserts an include below the last `#include` at the top of the file, else above everything."""
     if header is None or re.search(rf"#[ \t]*include[ \t]*[<\"]{re.escape(header)}[>\"]", document.text):
         return
     text = document.text
@@ -142,8 +142,8 @@ def _included(header: str | None, document: Document, also: str = "") -> Iterato
 
 
 def _semicolon(token: Span, document: Document) -> Iterator[Fix]:
-    """Behind the last token before the place, where a line or a block ends between them: within a line an unknown type
-    is the likelier mistake.
+    """Yield the fix that inserts a semicolon behind the last token before the place. A line or a block must end
+    between them: within a line an unknown type is the likelier mistake.
     """
     lines = [document.line(number).rstrip("\r\n") for number in range(token.line + 1)]
     lines[-1] = lines[-1][: token.column]
@@ -158,8 +158,8 @@ def _semicolon(token: Span, document: Document) -> Iterator[Fix]:
 
 
 def _near(name: str, token: Span, document: Document) -> list[str]:
-    """Names in scope that are spelt nearly alike, the nearest first: of the file outside of functions, of the function
-    around before the place, and CUDA's own.
+    """Return names in scope with a similar spelling, the nearest first. They are the file's own outside of functions,
+    those of the surrounding function before the place, and CUDA's.
     """
     lines = [document.line(number) for number in range(len(document.lines))]
     text = _plain("".join(lines))
@@ -185,5 +185,5 @@ def _near(name: str, token: Span, document: Document) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """The same length without comments and literals."""
+    """Return the text without comments and literals, in the same length."""
     return _PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
