@@ -1,7 +1,7 @@
-"""Where a job runs. One small interface: a job in, events out.
+"""Where a job runs. There is one small interface: a job in, events out.
 
-The last event of a job is always `Finished`. Closing the generator - cancelling the task that reads
-it - ends the work where it runs, children included, before the close returns.
+The last event of a job is always `Finished`. To close the generator (by cancelling the task that reads it) ends the
+work where it runs, children included, before the close returns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Runner(Protocol):
         ...
 
     async def machine(self) -> Machine | None:
-        """What the machine has; None where it cannot be asked."""
+        """Return what the machine has. Return None if it cannot be asked."""
         ...
 
     async def warm(self, language: str) -> None:
@@ -38,5 +38,5 @@ class Locates(Protocol):
     """A runner that can end a run to see where its kernel stands."""
 
     def locate(self, run: str) -> None:
-        """Have the run end now, as if it had reached its limit."""
+        """Make the run end now, as if it had reached its limit."""
         ...

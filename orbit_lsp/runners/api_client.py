@@ -1,4 +1,4 @@
-"""Requests to an evaluation server (`orbit-lsp api`), with the standard library alone."""
+"""Requests to an evaluation server (`orbit-lsp api`), with only the standard library."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _MOST = 64 << 20
 
 
 class ServerError(Exception):
-    """The text is what a user reads."""
+    """A server refused or failed. The text is what a user reads."""
 
 
 class UnreachableError(ServerError):
-    """It may answer later."""
+    """The server cannot be reached. It may answer later."""
 
 
 class EvaluationServer:
-    """One server. A connection carries one request at a time, so who waits for long opens one of its own."""
+    """One server. A connection carries one request at a time, so a caller that waits for long opens its own."""
 
     def __init__(self, url: str) -> None:
         """Raises ValueError for what is no address of a server."""
@@ -49,7 +49,7 @@ class EvaluationServer:
         return ServerConnection(self)
 
     def refusal(self, status: int, body: bytes) -> str:
-        """What a user reads of an answer that is no success."""
+        """Return what a user reads if an answer is no success."""
         if status == 401:
             return (
                 f"the server {self.url} refuses the token in {TOKEN}"
@@ -64,7 +64,7 @@ class EvaluationServer:
 
 
 class ServerConnection:
-    """Opened by its first request, and again where it was closed."""
+    """A connection. Its first request opens it, and opens it again if it was closed."""
 
     def __init__(self, server: EvaluationServer) -> None:
         self._server = server
@@ -80,7 +80,8 @@ class ServerConnection:
         kind: str = "application/json",
         wait_s: float = 0.0,
     ) -> tuple[int, bytes]:
-        """The status and the body of the answer, which may come `wait_s` later than usual. The request may be made twice.
+        """Return the status and the body of the answer, which may come `wait_s` later than usual. The request may be
+        made twice.
 
         Raises UnreachableError. A cancellation closes the connection.
         """

@@ -33,7 +33,7 @@ class ApiSession(FarSession):
     lost = "the process that kept its kernel on the server was replaced"
 
     def __init__(self, server: EvaluationServer, folder: str, limit: int, lease: Lease) -> None:
-        """`folder` is the notebook's, `limit` bytes of its files."""
+        """Make a session. `folder` is the notebook's, `limit` is the bytes of its files."""
         super().__init__(folder, limit, "on the server", lease)
         self._server = server
         self._folder = folder
@@ -101,7 +101,7 @@ class ApiSession(FarSession):
                 return why
 
     async def _sent(self, body: bytes) -> str:
-        """Why it is over; empty once it was handed in."""
+        """Hand in a piece. Return why the session is over, or "" if the piece was handed in."""
         while True:
             try:
                 status, answer = await self._asking.request(

@@ -1,4 +1,6 @@
-"""A program of the user's own choice, in a group of its own that ends with us: a worker or a reviewer of `orbit-lsp loop`"""
+"""Runs a program that the user chose, in a process group of its own that ends with us: a worker or a reviewer of
+`orbit-lsp loop`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from orbit_remote.process import process_groups, program
 
 @dataclass(frozen=True, slots=True)
 class EndedCommand:
-    """`status` is the exit code, or minus the signal; None where the time limit ended it. `output` is bounded."""
+    """How a command ended. `status` is the exit code, or minus the signal; None if the time limit ended it. `output`
+    is bounded.
+    """
 
     status: int | None
     output: str
 
 
 async def run(command: Sequence[str], folder: Path, limit_s: float, mark: str) -> EndedCommand:
-    """To its end or the limit, with the user's environment and no input. No process of its group is left, cancelled or not;
-    where we are killed, the kernel ends its leader, and `end` what that had started. Raises OSError where it cannot be started.
+    """Run a program to its end or the limit, with the user's environment and no input.
+
+    No process of its group is left, cancelled or not. If we are killed, the kernel ends the group's leader, and `end`
+    ends what that had started. Raises OSError if the program cannot be started.
     """
     done = await program.run(
         command, cwd=str(folder), env={**os.environ, process_groups.MARK: mark}, stdin="", timeout_s=limit_s,

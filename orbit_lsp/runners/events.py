@@ -1,4 +1,4 @@
-"""Event lines from a stream that arrives in pieces."""
+"""Splits a stream that arrives in pieces into event lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orbit_remote.common import limits
 
 
 class EventLines:
-    """Event lines from a stream that arrives in pieces."""
+    """Splits a stream that arrives in pieces into event lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []

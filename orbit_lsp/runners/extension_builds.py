@@ -1,8 +1,8 @@
-"""Extensions of candidates, built while others have the GPU.
+"""Builds extensions of candidates while other jobs have the GPU.
 
-nvcc and g++ take half a minute for torch's headers, and a candidate with `load_inline` would hold the GPU meanwhile. What is built is
-copied to a folder of ours, one for each text, where its run and every later evaluation of it load it. A text whose build fails
-is left to its run, which says why.
+nvcc and g++ take half a minute for torch's headers, and a candidate with `load_inline` would hold the GPU meanwhile.
+The build is copied to a folder of ours, one for each text. Its run and every later evaluation load it from there. If
+the build of a text fails, its run says why.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ _turns = asyncio.Semaphore(BUILDS_AT_ONCE)
 
 
 def folder(text: str, files: Mapping[str, str], python: str, devices: Sequence[c.Device]) -> Path:
-    """Where the libraries of a text and the files beside it lie, for a Python and these GPUs; it is made when they were built."""
+    """Return the folder for the libraries of a text and the files beside it, for a Python and these GPUs. It exists
+    once they were built.
+    """
     key = json.dumps([text, sorted(files.items()), python, sorted(_environment(devices, ()).items())])
     return _root() / "extensions" / c.content_hash(key.encode("utf-8", "surrogatepass"))[:32]
 
 
 def _root() -> Path:
-    """The cache; root's often lies in a home that no other user may enter, and a referee's candidate is another user."""
+    """Return the cache folder. root's often lies in a home that no other user may enter, and a referee's candidate
+    runs as another user.
+    """
     own = cache_folder()
     if os.name != "posix" or os.getuid() or all(_is_open(folder) for folder in (own, *own.parents)):
         return own
@@ -61,8 +65,8 @@ def _is_open(folder: Path) -> bool:
 async def build(
     text: str, files: Mapping[str, str], python: str, devices: Sequence[c.Device], passed: Sequence[str]
 ) -> None:
-    """Build what a text builds when it is imported, for the GPUs `devices`; `passed` names variables that the build sees besides
-    those that every program sees. Does nothing where that was done before. Raises OSError.
+    """Build what a text builds when it is imported, for the GPUs `devices`. `passed` names variables that the build
+    sees besides those of every program. Do nothing if it was built before. Raises OSError.
     """
     place = folder(text, files, python, devices)
     async with _turns:
@@ -108,7 +112,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _environment(devices: Sequence[c.Device], passed: Sequence[str]) -> dict[str, str]:
-    """That of the run, with the GPUs named for which torch would build there, because here it sees none."""
+    """Return the environment of the run. It names the GPUs for which torch would build there, because torch sees none
+    here.
+    """
     environment = program.environment(os.environ, passed)
     capabilities = sorted({device.capability for device in devices if device.capability})
     if capabilities:
@@ -117,8 +123,8 @@ def _environment(devices: Sequence[c.Device], passed: Sequence[str]) -> dict[str
 
 
 def _keep(built: Path, place: Path) -> None:
-    """Copy the libraries; what else the candidate may have put there is left, and no link is followed, as none of its processes
-    is there any more. Of texts, the ones used last are kept.
+    """Copy the libraries. Other files of the candidate stay, and no link is followed. None of the candidate's
+    processes runs any more. Only the texts that were used last are kept.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     place.parent.chmod(0o755)

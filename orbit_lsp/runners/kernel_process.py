@@ -1,4 +1,4 @@
-"""The process of a notebook kernel, with the keeper that passes its messages on and ends it and its children when we are gone."""
+"""The process of a notebook kernel. Its keeper passes its messages on, and ends it and its children when we are gone."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ Stage = Literal["queued", "starting"]
 
 @dataclass(frozen=True, slots=True)
 class EndedKernel:
-    """`status` is the exit code, or minus the signal. It is None for a kernel without an exit code: `failure` is why, and may
-    be empty for a kernel that was killed. `last_line` is the last line that the kernel printed beside the notebook; `fault` are
-    the lines on which its GPU kernels failed or stood, where it was started to name them.
+    """How a kernel ended. `status` is the exit code, or minus the signal. It is None for a kernel without an exit
+    code: `failure` says why, and may be empty for a kernel that was killed. `last_line` is the last line that the
+    kernel printed outside of the notebook. `fault` has the lines on which its GPU kernels failed or stood, if it was
+    started to name them.
     """
 
     status: int | None
@@ -54,21 +55,21 @@ class RunningKernel(Protocol):
     def stage(self) -> Stage: ...
 
     def records(self) -> AsyncGenerator[Record, None]:
-        """All that the keeper sends, until the kernel and all processes that it started have ended; then `ended` is set."""
+        """Yield all that the keeper sends, until the kernel and all its processes have ended. Then `ended` is set."""
         ...
 
     async def send(self, name: str, parts: Sequence[bytes]) -> None:
-        """Returns at once where the kernel has ended."""
+        """Send a record. Return at once if the kernel has ended."""
         ...
 
     async def prepare(self) -> str:
-        """Before a cell is sent: see to it that the kernel has the files that are here, and the GPU for itself; why it cannot
-        be run otherwise.
+        """Prepare a cell: give the kernel the files that are here, and the GPU for itself. Return why the cell cannot
+        be run, if it cannot.
         """
         ...
 
     async def rest(self) -> None:
-        """No cell runs, and none waits."""
+        """Take note that no cell runs, and none waits."""
         ...
 
     async def end(self, keep: Keep = "nothing") -> EndedKernel:
@@ -77,7 +78,7 @@ class RunningKernel(Protocol):
 
 
 class KernelProcess:
-    """On this machine. `records` has to be read for anything to happen."""
+    """A kernel on this machine. `records` has to be read for anything to happen."""
 
     stage: Stage = "starting"
 
@@ -95,8 +96,8 @@ class KernelProcess:
     async def start(
         cls, python: str, folder: Path, key: str, scheme: str, lease: Lease = "cell", *, locate: bool = False
     ) -> KernelProcess:
-        """Start an ipykernel of `python` in `folder`, whose messages are signed with `key`; `locate` is as in
-        `start_record`. Raises OSError where that Python cannot be started there.
+        """Start an ipykernel of `python` in `folder`, whose messages are signed with `key`. `locate` is as in
+        `start_record`. Raises OSError if that Python cannot be started there.
         """
         if not await asyncio.to_thread(folder.is_dir):  # a cell has deleted it
             raise FileNotFoundError(f"the notebook's folder {folder} is gone; make it again")
@@ -186,7 +187,9 @@ class KernelProcess:
 
 
 def front_end_ended() -> bool:
-    """Whether the front end that started us has ended, perhaps before we looked who it is: jupyter_client names itself."""
+    """Say whether the front end that started us has ended, perhaps before we looked who it is. jupyter_client names
+    itself.
+    """
     named = os.environ.get("JPY_PARENT_PID", "")
     return named.isdigit() and int(named) > 0 and not alive(int(named))
 
@@ -194,8 +197,9 @@ def front_end_ended() -> bool:
 def start_record(
     key: str, scheme: str, lease: Lease = "never", cache: str = "", *, locate: bool = False
 ) -> bytes:
-    """`cache` is the folder of the launch recorder's builds; without one they last as long as the kernel. `locate`: the kernel
-    times nothing, and names the line on which a GPU kernel fails or hangs.
+    """Return the record that starts a kernel. `cache` is the folder of the launch recorder's builds; without it they
+    last as long as the kernel. `locate`: the kernel times nothing, and names the line on which a GPU kernel fails or
+    hangs.
     """
     signing = {"key": key, "signature_scheme": scheme, "lease": lease, "cache": cache, "locate": locate}
     return json.dumps(signing).encode()

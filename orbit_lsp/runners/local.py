@@ -1,8 +1,8 @@
-"""This machine's own compiler and GPU, through a worker process: the one that this user's clients share, or one of
-this process's own that ends with it.
+"""Runs jobs on this machine's own compiler and GPU, through a worker process. That is the one that this user's
+clients share, or one of this process's own that ends with it.
 
-The worker runs in the Python that has the user's torch and triton, reached by the file
-`orbit_remote/__main__.py` so that none of the server's own packages come onto its path.
+The worker runs in the Python that has the user's torch and triton. It is started by the file
+`orbit_remote/__main__.py`, so that none of the server's own packages are on its path.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _ids = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """What a worker is started or attached with; another value needs another one, or attaching again.
+    """How a worker is started or attached. Another value needs another worker, or attaching again.
 
-    `shared`: the worker that all clients of this user share, where that is possible. `client` is the name by which
-    others see this one, as in *Neovim*.
+    `shared`: use the worker that all clients of this user share, if that is possible. Other clients see this one by
+    the name `client`, as in *Neovim*.
     """
 
     python: str = sys.executable
@@ -76,8 +76,8 @@ class LocalOptions:
 
 
 def _writable(folder: Path) -> Path:
-    """`folder`, or one under the system's temporary folder where it cannot be written. What is in it is run, so it has to be
-    the user's own. Raises WorkerError.
+    """Return `folder`, or one under the system's temporary folder if it cannot be written. Its content is run, so it
+    has to be the user's own. Raises WorkerError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,9 @@ def _writable(folder: Path) -> Path:
 
 
 def _own(folder: Path) -> Path:
-    """Raises WorkerError where others may have written what is in the folder, as after `sudo -E` with another user's home folder."""
+    """Return the folder. Raises WorkerError if others may have written its content, as after `sudo -E` with another
+    user's home folder.
+    """
     if os.name != "posix":
         return folder
     status = folder.stat()
@@ -107,7 +109,7 @@ def _own(folder: Path) -> Path:
 
 
 class _Pipes:
-    """A worker of this runner's own, over pipes: it ends with the runner, and with this process."""
+    """A worker of this runner's own, over pipes. It ends with the runner, and with this process."""
 
     def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
         assert process.stdout is not None
@@ -150,7 +152,7 @@ class _Pipes:
         return cls(process, mark)
 
     async def death(self, groups: set[int]) -> WorkerError:
-        """Once its stream has ended: end what it left, and say how it ended."""
+        """End what the worker left, once its stream has ended, and say how it ended."""
         status = await exit_status(self._process)
         for pgid in groups:
             kill_group(pgid)
@@ -180,7 +182,7 @@ class _Pipes:
 
 
 class _Socket:
-    """The worker that this user's clients share: it stays when the runner leaves, without the runner's jobs."""
+    """The worker that this user's clients share. It stays when the runner leaves, without the runner's jobs."""
 
     def __init__(self, attached: shared_worker.Attached) -> None:
         self.reader = attached.reader
@@ -207,7 +209,7 @@ class _Socket:
         return cls(await shared_worker.attach(wanted))
 
     async def death(self, groups: set[int]) -> WorkerError:
-        """As of `_Pipes`; but a worker that has only dropped this client goes on for others."""
+        """Say how the worker ended, as in `_Pipes`. A worker that has only dropped this client goes on for others."""
         if self._left:
             return WorkerError("the runner is closed")
         if self._process is None:
@@ -222,13 +224,13 @@ class _Socket:
         return WorkerError(f"the worker process ended unexpectedly; its log is {self._welcome.log}")
 
     def leave(self) -> None:
-        """Its end of the connection follows when it has ended this runner's jobs."""
+        """Close our end of the connection. The worker closes its end when it has ended this runner's jobs."""
         self._left = True
         with suppress(OSError, RuntimeError):
             self.writer.write_eof()
 
     def kill(self) -> None:
-        """Only this runner's part of the worker, which other clients use too."""
+        """Drop the connection. The worker itself goes on: other clients use it too."""
         self.writer.transport.abort()
 
     async def forget(self) -> None:
@@ -239,7 +241,7 @@ class _Socket:
 
 
 class _LocalWorker:
-    """One worker and the queues of the jobs that wait for its events."""
+    """One worker, with queues for the jobs that wait for its events."""
 
     def __init__(self, link: _Pipes | _Socket) -> None:
         self._link = link
@@ -261,7 +263,7 @@ class _LocalWorker:
         return cls(await _Pipes.start(options, cache))
 
     def send(self, request: Request | bytes) -> None:
-        """`request` may be a line that `_encoded` has made."""
+        """Send a request, which may be a line from `_encoded`."""
         line = request if isinstance(request, bytes) else _encoded(request)
         with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
             self._link.writer.write(line)
@@ -283,7 +285,7 @@ class _LocalWorker:
         await self._link.forget()
 
     async def end(self) -> None:
-        """At once: it has not ended a job that it was to end."""
+        """End the worker at once: it has not ended a job that it should have ended."""
         self._link.kill()
         await asyncio.shield(self._reading)
 
@@ -322,7 +324,7 @@ class _LocalWorker:
 
 
 def _variables(packages: str = "") -> dict[str, str]:
-    """The part of this process's environment that a worker gets: without Modal's credentials, which no job
+    """Return the part of this process's environment that a worker gets. It has no Modal credentials, which no job
     needs.
     """
     own = {installing.INSTEAD: packages} if packages else {}
@@ -330,7 +332,7 @@ def _variables(packages: str = "") -> dict[str, str]:
 
 
 def _ended_soon(process: int) -> bool:
-    """Whether a process ends within the time that a connection's end may be seen before its own."""
+    """Say whether a process ends soon. The end of its connection may be seen before its own."""
     return bool(select.select([process], [], [], _DEATH_S)[0])
 
 
@@ -340,7 +342,7 @@ def _encoded(request: Request) -> bytes:
 
 
 def _run_of(line: bytes) -> str | None:
-    """Also of a line that is no JSON, as far as it says its run."""
+    """Return the run of a line. A line that is no JSON may say its run too."""
     try:
         event = codec.read_json(line)
     except (ValueError, RecursionError):
@@ -393,7 +395,7 @@ class LocalRunner:
             worker.jobs.pop(job.run, None)
 
     def locate(self, run: str) -> None:
-        """Have the run end now, as if it had reached its limit."""
+        """Make the run end now, as if it had reached its limit."""
         if self._worker and run in self._worker.jobs:
             self._worker.send(Locate(run))
 
@@ -413,7 +415,9 @@ class LocalRunner:
         return event if isinstance(event, c.Machine) else None
 
     async def typed(self, job: Job, *, start: bool) -> c.Built | None:
-        """What the device front end says of a CUDA file that is typed (`requests.Typing`); None where that is not known."""
+        """Return what the device front end says of a CUDA file that is typed (`requests.Typing`). Return None if that
+        is not known.
+        """
         if refusals.no_path(job):
             return None
         try:
@@ -468,7 +472,7 @@ class LocalRunner:
 
 
 async def _ended(worker: _LocalWorker, events: asyncio.Queue[c.Event | WorkerError]) -> None:
-    """Until the worker says that a cancelled job is over; one that does not say so is ended itself."""
+    """Wait until the worker says that a cancelled job is over. A worker that does not say so is ended."""
     try:
         async with asyncio.timeout(_CANCEL_S):
             while not isinstance(await events.get(), (c.Finished, WorkerError)):

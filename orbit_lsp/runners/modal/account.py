@@ -1,4 +1,4 @@
-"""Whether this machine knows a Modal account, and how it gets one, found without importing `modal`."""
+"""Finds whether this machine knows a Modal account, and how to get one, without importing `modal`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BY_HAND = (
 
 
 def configured() -> bool:
-    """A token in the environment or in Modal's own file; whether it is a good one, only Modal knows."""
+    """Say whether there is a token in the environment or in Modal's own file. Only Modal knows whether it is valid."""
     return token_place() is not None
 
 
 def client(words: str) -> str:
-    """A command of Modal's own client, as a shell takes it: `modal` itself is seldom on PATH."""
+    """Return a command of Modal's own client for a shell: `modal` itself is seldom on PATH."""
     return f"{installing.quoted(sys.executable)} -m modal {words}"
 
 
@@ -34,7 +34,7 @@ def installed() -> bool:
 
 
 def token_place() -> str | None:
-    """Where the token stands, in words; None where there is none."""
+    """Return where the token stands, in words. Return None if there is none."""
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return "MODAL_TOKEN_ID"
     if (path := _file()) is None:
@@ -59,7 +59,9 @@ def token_place() -> str | None:
 
 
 def stamp() -> object:
-    """Of Modal's file: it is equal while the file is the same. Asked for each lens, so it reads nothing."""
+    """Return a stamp of Modal's file, which stays equal while the file is the same. It is needed for each lens, so it
+    reads nothing.
+    """
     try:
         about = path.stat() if (path := _file()) else None
     except OSError:
@@ -68,13 +70,15 @@ def stamp() -> object:
 
 
 def new_token() -> list[str]:
-    """The command that makes a token, in the Python that has Modal's client; -P, so that no `modal.py` of a workspace stands for it."""
+    """Return the command that makes a token, in the Python that has Modal's client. It has -P, so that no `modal.py`
+    of a workspace is imported in its place.
+    """
     profile = os.environ.get("MODAL_PROFILE")
     return [sys.executable, "-P", "-m", "modal", "token", "new", *(["--profile", profile] if profile else [])]
 
 
 def remedy() -> str:
-    """How a token gets here, by what works in this environment."""
+    """Return how to get a token here, with what works in this environment."""
     path = _file()
     if "MODAL_TOKEN_ID" in os.environ or path is None or not _writable(path):  # variables go before the file
         return _BY_HAND
@@ -87,7 +91,7 @@ def makes_token() -> bool:
 
 
 def _file() -> Path | None:
-    """Modal's own file, which need not exist; None for a user without a home folder."""
+    """Return Modal's own file, which need not exist. Return None for a user without a home folder."""
     try:
         return Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
     except RuntimeError:

@@ -1,10 +1,9 @@
-"""One job on Modal: submitted, followed to its answer, or ended.
+"""One job on Modal: it is submitted, and followed to its answer, or ended.
 
-It is spawned: `spawn` gives an id while the call still waits for a GPU, so it can be cancelled there;
-`remote` gives none before the container runs. Measured on the loopback (tests/modal_loopback), p50 of a
-whole call without work, `spawn` against `remote`: 1 KB 5.9 and 5.1 ms, 20 KB 11.6 and 5.7 ms, 500 KB
-16.3 and 15.0 ms. The step is at 8 KiB, where spawn goes through Modal's blob store; requests are
-compressed, so that a source file of 20 KB stays below it.
+It is spawned: `spawn` gives an id while the call still waits for a GPU, so it can be cancelled there; `remote` gives
+none before the container runs. On the loopback (tests/modal_loopback) the p50 of a whole call without work was, for
+`spawn` and `remote`: 1 KB 5.9 and 5.1 ms, 20 KB 11.6 and 5.7 ms, 500 KB 16.3 and 15.0 ms. The step is at 8 KiB, where
+spawn goes through Modal's blob store. Requests are compressed, so that a source file of 20 KB stays below it.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ _INLINE = (2 << 20) - (64 << 10)
 
 
 class ModalCall(Spawned):
-    """`events` ends with a Finished, unless the task of `perform` is cancelled; then comes `end`.
+    """A job's call. `events` ends with a Finished, unless the task of `perform` is cancelled; then `end` is called.
 
-    `key` names the job on Modal, where other editors' `r1` run too.
+    `key` names the job on Modal, where other editors have an `r1` too.
     """
 
     def __init__(
         self, job: Job, pool: ContainerPool, sessions: ContainerSessions, known: set[str], *,
         built: bool = False,
     ) -> None:  # fmt: skip
-        """`known` are hashes of files that the other side has; it grows. `built`: another container has
+        """Make a call. `known` are hashes of files that the other side has; it grows. `built`: another container has
         just built the job.
         """
         gpu = job.gpu if job.action not in ("compile", "build") else None
@@ -91,7 +90,9 @@ class ModalCall(Spawned):
         self.events.put_nowait(c.Stage(self.job.run, state, time.time(), why))
 
     def _finishing(self) -> None:
-        """Tell once that the program has ended: its result is here, or comes with the end of the call. A build is a step only."""
+        """Report once that the program has ended. Its result is here, or comes with the end of the call. The end of a
+        build is only a step.
+        """
         if not self._told_of_end and self.job.action != "build":
             self._told_of_end = True
             self._stage("finishing")
@@ -149,7 +150,7 @@ class ModalCall(Spawned):
         return replace(finished, remarks=(*finished.remarks, *tree.remarks))
 
     def _unknown(self, digests: Iterable[str]) -> list[str]:
-        """A restricted container is new each time, and knows nothing."""
+        """Return which contents the other side lacks. A restricted container is new each time, and has none."""
         return [digest for digest in dict.fromkeys(digests) if self.restricted or digest not in self._known]
 
     async def _attempt(self, request: bytes, blobs: dict[str, bytes]) -> dict[str, Any]:
@@ -164,7 +165,7 @@ class ModalCall(Spawned):
     # -- and back -----------------------------------------------------------------------------
 
     async def _follow(self) -> dict[str, Any]:
-        """The answer; {} where the events have told the end and the return value is late."""
+        """Return the answer. Return {} if the events have told the end and the return value is late."""
         returned = asyncio.ensure_future(self._returned())
         listening: list[asyncio.Future[None]] = []
         lost = False
@@ -187,7 +188,7 @@ class ModalCall(Spawned):
     async def _told(
         self, returned: asyncio.Future[dict[str, Any]], listening: list[asyncio.Future[None]]
     ) -> dict[str, Any]:
-        """The same, while what tells the events is put into `listening`."""
+        """Return the same, while the task that reports the events is in `listening`."""
         sign = await self._hello()
         if not self.restricted:
             queue = await self._pool.queue()
@@ -208,8 +209,8 @@ class ModalCall(Spawned):
         return answer
 
     async def _listen(self, queue: Any) -> None:
-        """Tell the events as they come, up to the explicit end, or to a piece that is not the container's next one:
-        from there on only the return value is believed, which comes over Modal's own call.
+        """Report the events as they come, up to the explicit end, or to a piece that is not the container's next one.
+        From there on only the return value is believed, which comes over Modal's own call.
         """
         verifier, lines = Verifier(self._secret), defaultdict[bytes, EventLines](EventLines)
         while not self._over:
@@ -274,7 +275,7 @@ class ModalCall(Spawned):
         return event
 
     def _checked(self, finished: c.Finished) -> c.Finished:
-        """A number from another GPU than the requested one is not a result."""
+        """Check the result: a number from another GPU than the requested one is no result."""
         device = finished.device
         if self.gpu is None or device is None or modal_gpus.answers(self.gpu, device.name):
             return finished

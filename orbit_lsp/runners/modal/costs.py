@@ -1,6 +1,6 @@
-"""Prices and the ledger behind one interface: nothing here waits for a disk or for Modal, unless its name says so.
+"""Prices and the ledger behind one interface. Nothing here waits for a disk or for Modal, unless its name says so.
 
-The ledger is written by a thread of its own, in the order of the calls.
+A thread of its own writes the ledger, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WantedGpu:
-    """A run that is about to rent `gpu` ("": a machine without one) for at most `seconds`, of which `idle_s` follow it. `run` names it
-    within this server.
+    """A run that is about to rent `gpu` ("": a machine without one) for at most `seconds`; the last `idle_s` of them
+    follow the run. `run` names it within this server.
     """
 
     run: str
@@ -44,7 +44,9 @@ class WantedGpu:
 
 
 def reservation(run: str, gpu: str) -> str:
-    """The name of a reservation: a run may rent a machine without a GPU first, and its GPU counts all the same."""
+    """Return the name of a reservation. A run may first rent a machine without a GPU; its GPU has a reservation of
+    its own.
+    """
     return f"{run}@{gpu}"
 
 
@@ -52,7 +54,9 @@ class RentalCosts:
     def __init__(
         self, where: Callable[[], Path] | None = None, complain: Callable[[str], None] = log.warning
     ) -> None:
-        """`where` names the ledger's file; without it nothing is kept. `complain` gets a sentence, once each."""
+        """Make the costs. `where` names the ledger's file; without it nothing is kept. `complain` gets each sentence
+        once.
+        """
         self.rates = Rates()
         self._ledger = Ledger(where) if where else None
         self._complain = complain
@@ -64,7 +68,7 @@ class RentalCosts:
     # -- prices -------------------------------------------------------------------------------
 
     def learn(self, client: modal.Client) -> None:
-        """Ask Modal what it charges this account, at most once a day; the table serves meanwhile."""
+        """Ask Modal what it charges this account, at most once a day. The table is used meanwhile."""
         if time.monotonic() - self._asked >= _FRESH_S:
             self._asked = time.monotonic()
             self._asking = asyncio.create_task(self._learn(client), name="modal rates")
@@ -90,7 +94,7 @@ class RentalCosts:
         self._later(lambda ledger: ledger.put(span, waited))
 
     def end(self, container: str | None = None, at: float | None = None) -> None:
-        """A container has ended, by default now; None: every container of ours has."""
+        """Record that a container has ended, by default now. None: every container of ours has ended."""
         when = clock() if at is None else at
         self._later(lambda ledger: ledger.end(container, when))
 
@@ -108,11 +112,11 @@ class RentalCosts:
         self._later(lambda ledger: ledger.release(wanted.key))
 
     async def month(self) -> Month | None:
-        """This calendar month, with everything recorded before; None if no ledger is kept."""
+        """Return this calendar month, with everything recorded before. Return None if no ledger is kept."""
         return await self._now(lambda ledger: ledger.month(clock()))
 
     async def close(self) -> None:
-        """Once everything is written."""
+        """Close, and return once everything is written."""
         if self._asking:
             self._asking.cancel()
         if self._thread:

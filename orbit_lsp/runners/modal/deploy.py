@@ -1,6 +1,6 @@
-"""Our apps on Modal: reaching the account, putting this version's app there, listing, stopping.
+"""Our apps on Modal: reaches the account, deploys this version's app, lists and stops apps.
 
-Imports `modal` inside its functions: so its import costs nothing before a first run on Modal.
+It imports `modal` inside its functions, so that the import costs nothing before a first run on Modal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OURS = re.compile(re.escape(PREFIX) + r"[\w.]+-[0-9a-f]{10}")
 
 @dataclass(frozen=True, slots=True)
 class DeployedApp:
-    """One of our apps as it stands on Modal; `present` is the one that this version uses."""
+    """One of our apps as it stands on Modal. `present` marks the app of this version."""
 
     name: str
     id: str
@@ -75,7 +75,7 @@ class Account:
         """Its containers did not start: it is to be put there anew, as where its volume was deleted."""
 
     async def name(self) -> str:
-        """Of the app; the first time it reads our remote code."""
+        """Return the name of the app. The first call reads our remote code."""
         if self._name is None:
             self._name = await asyncio.to_thread(app_name, self.spec)
         return self._name
@@ -88,7 +88,9 @@ class Account:
         return client
 
     async def connected(self) -> modal.Client:
-        """The same, but nobody waits for an answer where a connection is open: `while_reached` tells if none comes."""
+        """Return the client. If a connection is open, nobody waits for an answer: `while_reached` notices if none
+        comes.
+        """
         if self._client is not None and not self._client.is_closed():
             if self._checking is None or self._checking.done():
                 self._checking = asyncio.create_task(
@@ -109,7 +111,9 @@ class Account:
         return client
 
     async def while_reached(self, work: asyncio.Future[T]) -> T:
-        """What `work`, begun since `connected`, gives. Raises ModalError where Modal turns out to be out of reach first."""
+        """Return the result of `work`, which began after `connected`. Raises ModalError if Modal turns out to be out
+        of reach first.
+        """
         checking = self._checking
         if checking and not work.done():
             await asyncio.wait([work, checking], return_when=asyncio.FIRST_COMPLETED)
@@ -122,9 +126,9 @@ class Account:
         return self._deploying is not None and not self._deploying.done()
 
     async def deploy(self) -> None:
-        """Put the app there; whoever asks while it is being put there waits for the same.
+        """Deploy the app. A caller that asks meanwhile waits for the same deployment.
 
-        Raises ModalError. A caller that is cancelled leaves the others, and Modal, at work.
+        Raises ModalError. If a caller is cancelled, the deployment goes on for the others.
         """
         if self._deploying is None or self._deploying.done():
             self._deploying = asyncio.create_task(self._deploy(), name="modal deploy")
@@ -148,8 +152,8 @@ class Account:
         self.suspect = False
 
     async def _prove(self, client: modal.Client) -> None:
-        """One call without a GPU, before one is rented for the first time. An app that does not start does not stay: whoever
-        finds an app there takes it for one that does.
+        """Make one call without a GPU, before a GPU is rented for the first time. An app that does not start is
+        removed: an existing app counts as one that starts.
         """
         name = await self.name()
         cls: Any = _modal().Cls.from_name(name, "Worker", client=client, environment_name=self.environment)
@@ -163,7 +167,7 @@ class Account:
 
     @property
     def known_name(self) -> str:
-        """Of the app; empty before it was asked for."""
+        """Return the name of the app, or "" before it was asked for."""
         return self._name or ""
 
     async def _build_failed(self, error: Any, client: modal.Client) -> ModalTrouble:
@@ -188,7 +192,7 @@ class Account:
         )
 
     async def apps(self) -> list[DeployedApp]:
-        """Our apps that are deployed, of every version."""
+        """Return our apps that are deployed, of every version."""
         client = await self.client()
         import modal
 
@@ -205,7 +209,9 @@ class Account:
         ]
 
     async def delete_files(self) -> str:
-        """Delete the volume, whose name this returns, and the queue. The apps are to be stopped before: those that stay could not start again."""
+        """Delete the volume and the queue, and return the volume's name. The apps have to be stopped before, because
+        they could not start again.
+        """
         client = await self.client()
         import modal
 
@@ -222,8 +228,8 @@ class Account:
 
 
 async def _answered(client: Any) -> None:
-    """Return once Modal answers. A laptop that was closed meanwhile has connections that look as they did and lead
-    nowhere; Modal's client alone takes 40 s to notice.
+    """Return once Modal answers. After a laptop was closed, connections look open and lead nowhere; Modal's client
+    alone takes 40 s to notice.
     """
     try:
         async with asyncio.timeout(_ANSWER_S):
@@ -234,8 +240,8 @@ async def _answered(client: Any) -> None:
 
 
 def _disconnect(client: Any) -> None:
-    """Close its connections: it opens others for what it is asked next and for what waits. Modal 1.6.4 has no public way but
-    to close the client with all that it has made; of another version, nothing is closed.
+    """Close the client's connections. It opens others for its next request and for what waits. Modal 1.6.4 has no
+    public way except to close the client with all that it has made. With another version nothing is closed.
     """
     try:
         from modal._utils import async_utils
@@ -250,7 +256,7 @@ def _disconnect(client: Any) -> None:
 
 
 def attempts(say: Callable[[tenacity.RetryCallState], None] | None = None) -> tenacity.AsyncRetrying:
-    """Try again what Modal may answer better soon. One of our own errors has waited long enough."""
+    """Return what repeats a call that Modal may answer better soon. One of our own errors has waited long enough."""
     import tenacity
 
     def again(error: BaseException) -> bool:
@@ -280,8 +286,8 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def proxy_refusal() -> ModalTrouble | None:
-    """Modal's client goes through the proxy that the environment names, with packages that not everybody wants; without
-    them it says after a minute that it cannot connect.
+    """Return why the client cannot use a proxy. It goes through the proxy that the environment names, with packages
+    that not everybody wants. Without them it says after a minute that it cannot connect.
     """
     _modal()
     from modal._utils.proxy_support import get_proxy_url
@@ -297,7 +303,9 @@ def proxy_refusal() -> ModalTrouble | None:
 
 
 def _modal_as_configured() -> Any:
-    """Modal's client reads its file when it is imported, and never again: a token that was made since is made known to it."""
+    """Return `modal` with the present configuration. Modal's client reads its file only when it is imported, so a
+    newer token is set in it here.
+    """
     now, imported = account.stamp(), "modal.config" in sys.modules
     modal = _modal()
     if imported and now != Account.read_at:
@@ -320,7 +328,7 @@ def _modal() -> Any:
 
 
 def app_spec(settings: Settings, machine: c.Machine | None) -> ImageSpec:
-    """The app for these settings. Its image has the author's own torch and Triton where the author's Python has
+    """Return the app for these settings. Its image has the author's own torch and Triton, if the author's Python has
     released versions of both.
     """
     spec = ImageSpec(
@@ -340,6 +348,6 @@ def app_spec(settings: Settings, machine: c.Machine | None) -> ImageSpec:
 
 
 def _released(version: str | None) -> str | None:
-    """`2.11.0` for `2.11.0+cu130`; None for a version that no index has, as of a build of one's own."""
+    """Return `2.11.0` for `2.11.0+cu130`. Return None for a version that no index has, such as one's own build."""
     match = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
     return match[0] if match else None

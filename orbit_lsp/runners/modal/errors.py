@@ -1,4 +1,4 @@
-"""Errors of Modal's client -> messages for the user, and whether trying again can help."""
+"""Turns errors of Modal's client into messages for the user, and says whether trying again can help."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ IMAGE = (
 
 @dataclass(frozen=True, slots=True)
 class ModalTrouble:
-    """`kind` is auth, transport, infrastructure, timed out or version. `again`: soon may be better."""
+    """A trouble with Modal. `kind` is auth, transport, infrastructure, timed out or version. `again`: another try may
+    soon succeed.
+    """
 
     kind: str
     message: str
@@ -35,7 +37,7 @@ class ModalTrouble:
 
 
 class ModalError(Exception):
-    """A `ModalTrouble` on its way to the one who says it."""
+    """Carries a `ModalTrouble` to the caller that reports it."""
 
     def __init__(self, trouble: ModalTrouble) -> None:
         super().__init__(trouble.message)
@@ -48,8 +50,8 @@ def not_installed() -> ModalTrouble:
 
 
 def trouble(error: BaseException) -> ModalTrouble:
-    """What Modal's service is known to say first, then the most specific class that fits. Modal's own ConnectionError and
-    TimeoutError are not Python's.
+    """Return the trouble of an error: a known sentence of Modal's service first, then the most specific class that
+    fits. Modal's own ConnectionError and TimeoutError are not Python's.
     """
     if isinstance(error, ModalError):
         return error.trouble
@@ -155,7 +157,9 @@ def trouble(error: BaseException) -> ModalTrouble:
 
 
 def _known(message: str) -> ModalTrouble | None:
-    """What is said of a sentence of Modal's service, whatever its status; None where it is not one that is known."""
+    """Return the trouble of a known sentence of Modal's service, whatever its status. Return None for any other
+    sentence.
+    """
     for words, sentence, remedy, again in _SENTENCES:
         if re.search(words, message, re.IGNORECASE):
             return ModalTrouble("infrastructure", f"{sentence}: {message}", remedy, again=again)
@@ -182,7 +186,7 @@ and logs: Modal does not document them.
 
 
 def _not_found(message: str) -> ModalTrouble:
-    """The first thing that it names is what is not there."""
+    """Return the trouble of a thing that is not there: the first one that the message names."""
     found = re.search(r"\b(queue|qu-|volume|vo-|environment|en-|workspace)", message, re.IGNORECASE)
     app = re.search(r"\b(app|function|class|fu-|ap-|cs-)", message, re.IGNORECASE)
     what = found[1].lower() if found and not (app and app.start() < found.start()) else ""
@@ -205,7 +209,9 @@ def _not_found(message: str) -> ModalTrouble:
 
 
 def _version(text: str) -> ModalTrouble:
-    """Modal's client does not know the workspace's image builder, or Modal no longer this client."""
+    """Return the trouble of a version: Modal's client does not know the workspace's image builder, or Modal does not
+    support this client any more.
+    """
     old_builder = "dashboard" in text
     if "local configuration" in text:
         remedy = "remove `image_builder_version` from ~/.modal.toml and MODAL_IMAGE_BUILDER_VERSION from the environment"
@@ -219,7 +225,9 @@ def _version(text: str) -> ModalTrouble:
 
 
 def _aborted(error: BaseException) -> bool:
-    """Both ABORTED, which passes, and FAILED_PRECONDITION, which does not, are a ConflictError."""
+    """Say whether an error is ABORTED, which passes. FAILED_PRECONDITION, which does not pass, is a ConflictError
+    too.
+    """
     from grpclib import Status
 
     return getattr(error, "_grpc_status", None) == Status.ABORTED
@@ -241,5 +249,5 @@ def unreachable(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    """The error's first line: what follows is for a terminal."""
+    """Return the error's first line. The others are for a terminal."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,7 +1,7 @@
 """The author's side of notebook kernels on another machine: signed pieces to and from the host that keeps them there.
 
-What carries the pieces is a subclass's: a queue of Modal's, requests to an evaluation server, or a connection by ssh. The other side is
-`modal_app/notebook_host.py`.
+A subclass carries the pieces: by a queue of Modal's, by requests to an evaluation server, or over a connection by
+ssh. The other side is `modal_app/notebook_host.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EMPTY_S = 300.0
 
 
 class FarKernel:
-    """One kernel there; its session may have others after it."""
+    """One kernel on the other machine. Its session may have others after it."""
 
     def __init__(self, session: FarSession, lease: Lease) -> None:
         self.pid: int | None = None
@@ -106,12 +106,16 @@ class FarKernel:
 
 
 class FarSession:
-    """`why` is set once it is over: a sentence's beginning. `living` is the task of its life, which a subclass starts."""
+    """A session of kernels. `why` is set once it is over: it is the beginning of a sentence. `living` is the task of
+    its life, which a subclass starts.
+    """
 
     living: asyncio.Task[None]
 
     def __init__(self, folder: str, limit: int, place: str, lease: Lease = "never") -> None:
-        """`folder` is the notebook's, `limit` bytes of its files, `place` where they are written, as in `on the server`."""
+        """Make a session. `folder` is the notebook's, `limit` is the bytes of its files, `place` is where they are
+        written, as in `on the server`.
+        """
         self.place = place
         self._files = NotebookFiles(folder, limit, place, self._say)
         self._lease: Lease = lease
@@ -140,7 +144,7 @@ class FarSession:
         raise NotImplementedError
 
     async def _put_piece(self, piece: bytes) -> None:
-        """The same for a piece that the other side asks for again where it is lost."""
+        """Put a piece that the other side asks for again if it is lost."""
         raise NotImplementedError
 
     def _greet(self, greeting: dict[str, Any]) -> None:
@@ -154,7 +158,7 @@ class FarSession:
         """End what `_work` has left there: it failed, or was cancelled."""
 
     def _settle(self, *, keep: bool) -> None:
-        """It is over; with `keep` what it had stays a little."""
+        """Settle a session that is over. With `keep`, what it had stays a little."""
 
     def _ends(self, *, keep: bool) -> None:
         """The other side has been asked to end."""
@@ -169,7 +173,7 @@ class FarSession:
         return not self.living.done() and not self._stopping.done()
 
     def start_kernel(self, key: str, scheme: str, *, locate: bool) -> FarKernel:
-        """One at a time; messages that are sent to it wait for the other side."""
+        """Start a kernel. There is one at a time; messages to it wait for the other side."""
         kernel = self._kernel = FarKernel(self, self._lease)
         self._files.forget()
 
@@ -190,7 +194,9 @@ class FarSession:
             await self._put(b"k", data)
 
     async def sync(self, kernel: FarKernel) -> str:
-        """Why a cell of this kernel cannot be run with the files as they are; empty where it can, or the kernel ended."""
+        """Return why a cell of this kernel cannot be run with the present files. Return "" if it can, or the kernel
+        ended.
+        """
 
         async def work() -> str:
             await kernel.opened.wait()
@@ -199,7 +205,7 @@ class FarSession:
         return await self._unless_over(work(), kernel.ended)
 
     async def tell(self, *, busy: bool) -> None:
-        """Whether a cell runs or waits to; said where others of that machine ask for it."""
+        """Report whether a cell runs or waits to run. Other users of that machine who ask are told."""
 
     async def bring(self, pattern: str) -> str:
         return await self._unless_over(self._files.bring(pattern), self.living)
@@ -213,7 +219,7 @@ class FarSession:
             doing.cancel()
 
     def unused(self) -> str:
-        """Why it is over where no kernel was started for long; else empty."""
+        """Return why the session is over if no kernel was started for long, else ""."""
         if self._kernel is None and time.monotonic() - self._alone_since >= EMPTY_S:
             return f"no kernel was started for {EMPTY_S / 60:g} minutes"
         return ""
@@ -277,13 +283,13 @@ class FarSession:
         await self._carry(self._out.aside(packed("seen", numbers)))
 
     async def _put(self, stream: bytes, data: bytes) -> None:
-        """What is lost on the way is asked for again by the other side."""
+        """Put data into a stream. The other side asks again for pieces that are lost on the way."""
         async with self._writing:
             for piece in self._out.pieces(stream, data):
                 await self._put_piece(piece)
 
     async def _take(self, piece: object) -> str:
-        """Why it is over; empty while it is not."""
+        """Take a piece. Return why the session is over, "" while it is not."""
         try:
             taken = self._in.take(piece)
         except ValueError as error:
@@ -308,7 +314,9 @@ class FarSession:
         return ""
 
     async def _stranger(self, piece: object, why: str) -> str:
-        """A piece that is not signed is dropped; one of another host means that ours is lost."""
+        """Return why a stranger's piece ends the session, if it does. A piece that is not signed is dropped. A piece
+        of another host means that ours is lost.
+        """
         other = SignedInbox(self._secret)
         try:
             other.take(piece)

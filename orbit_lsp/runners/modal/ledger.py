@@ -1,12 +1,13 @@
-"""Which GPUs were rented when, over restarts and editors: one SQLite file in the user's state folder.
+"""Records which GPUs were rented when, over restarts and for all editors, in one SQLite file in the user's state
+folder.
 
-A row is the time of one container as one holder (an orbit-lsp process) knows it: from when it began to when it is
-due to end. It is written when a run begins and ends, so an editor that is killed leaves the idle time in it that
-Modal bills all the same. A row without an end is a container that is kept: it counts until somebody says that it
-has ended. A row that waits is a reservation: a run that has no container yet, with the most it may cost.
+A row is the time of one container as one holder (an orbit-lsp process) knows it: from its beginning to its planned
+end. It is written when a run begins and ends. So if an editor is killed, the row still has the idle time that Modal
+bills. A row without an end is a container that is kept: it counts until somebody says that it has ended. A row that
+waits is a reservation: a run that has no container yet, with the most it may cost.
 
-Each call is one transaction that no other process can come between. A reservation counts for as long as its holder
-lives, whatever a clock says: the holder keeps a lock on a file of its own, which the system takes from the dead.
+Each call is one transaction that no other process can interrupt. A reservation counts as long as its holder lives,
+whatever a clock says. The holder keeps a lock on a file of its own, which the system releases when the holder dies.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ group by id, case when waits then holder end order by min(rowid)
 
 @dataclass(frozen=True, slots=True)
 class RentedTime:
-    """One container's time, in seconds on the wall clock. `ends` None: kept until it is released.
+    """One container's time, in seconds on the wall clock. If `ends` is None, it is kept until it is released.
 
-    `id` is Modal's name of the container, by which two editors mean the same one. If it `waits`, it is not a
-    container but what a run that waits for one may cost.
+    `id` is Modal's name of the container; two editors mean the same container by it. If it `waits`, it is no
+    container but the most that a waiting run may cost.
     """
 
     id: str
@@ -76,10 +77,10 @@ class RentedTime:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """What one calendar month (UTC, as Modal bills) has come to. `spent_usd` is up to now, `due_usd` what
-    is rented now will cost besides if nothing more is run. `unpriced_s` are seconds whose price is not
-    known: they are in neither. `rates` are whose prices these are; `kept` the GPUs that are kept. `damaged` is the
-    record of a part of this month that was set aside because it cannot be read; "" where there is none.
+    """The costs of one calendar month (UTC, as Modal bills). `spent_usd` is the cost up to now; `due_usd` is what
+    present rentals will cost besides if nothing more is run. `unpriced_s` are seconds whose price is not known; they
+    are in neither. `rates` says whose prices these are; `kept` are the GPUs that are kept. `damaged` is a part of
+    this month's record that was set aside because it cannot be read; "" if there is none.
     """
 
     name: str
@@ -97,7 +98,7 @@ def ledger_file() -> Path:
 
 
 def _since_boot() -> float:
-    """Seconds of a clock that cannot be set and also counts while the machine sleeps."""
+    """Return the seconds of a clock that cannot be set, and that also counts while the machine sleeps."""
     if hasattr(time, "clock_gettime"):
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
     return time.monotonic()
@@ -107,20 +108,24 @@ _STARTED = time.time() - _since_boot()
 
 
 def clock() -> float:
-    """The wall clock as this process found it: setting it meanwhile changes no cost."""
+    """Return the wall clock's time, as this process found the clock. Setting it later changes no cost."""
     return _STARTED + _since_boot()
 
 
 def rented_gpus(now: float) -> list[RentedTime]:
-    """The containers with a GPU that programs of this user have now."""
+    """Return the containers with a GPU that programs of this user have now."""
     return [span for span in Ledger(ledger_file).rented(now) if span.gpu and "@" not in span.id]
 
 
 class Ledger:
-    """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
+    """The record of rentals. Calls block; each opens the file anew, so threads and other editors may use it at the
+    same time.
+    """
 
     def __init__(self, where: Callable[[], Path]) -> None:
-        """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
+        """Make a ledger. `where` returns the file, and is called each time; a RuntimeError of it becomes a complaint
+        too.
+        """
         self._file = SqliteFile(
             where, "the record of what GPUs cost", _FORMAT, _make, busy_s=_BUSY_S, tell=self._set_aside
         )
@@ -132,10 +137,10 @@ class Ledger:
     def reserve(
         self, spans: Sequence[RentedTime], limit: float | None, now: float
     ) -> tuple[Month, bool] | None:
-        """Add all these runs that wait if the month and they stay within `limit` dollars (None: in any case).
+        """Add all these waiting runs, if they and the month stay within `limit` dollars (None: in any case).
 
-        Returns the month without them, and whether they were added; None where nothing can be kept. A run without
-        a price fits no limit; and nothing fits one while a part of the month's record is damaged.
+        Return the month without them, and whether they were added; None if nothing can be kept. A run without a price
+        fits no limit. Nothing fits a limit while a part of the month's record is damaged.
         """
 
         def work(file: sqlite3.Connection) -> tuple[Month, bool]:
@@ -157,7 +162,9 @@ class Ledger:
         return self._do(work, None)
 
     def put(self, span: RentedTime, instead: str | None = None) -> None:
-        """Add or renew a container's row, in place of the reservation `instead`. It never begins later than it did."""
+        """Add or renew a container's row, in place of the reservation `instead`. A renewed row never gets a later
+        beginning.
+        """
 
         def work(file: sqlite3.Connection) -> None:
             file.execute("delete from spans where id = ? and holder = ?", (instead, self._holder))
@@ -174,7 +181,7 @@ class Ledger:
         self._keep(work)
 
     def end(self, identity: str | None, at: float) -> None:
-        """A container has ended; None: every one has, the app was stopped."""
+        """Record that a container has ended. None: every one has, because the app was stopped."""
 
         def work(file: sqlite3.Connection) -> None:
             file.execute(
@@ -185,7 +192,7 @@ class Ledger:
         self._keep(work)
 
     def month(self, now: float) -> Month | None:
-        """The calendar month that holds `now`; None where it cannot be read."""
+        """Return the calendar month that contains `now`. Return None if it cannot be read."""
 
         def work(file: sqlite3.Connection) -> Month:
             self._forget_dead(file)
@@ -194,12 +201,12 @@ class Ledger:
         return self._do(work, None)
 
     def rented(self, now: float) -> list[RentedTime]:
-        """The containers that have not ended, as far as is known."""
+        """Return the containers that have not ended, as far as is known."""
         rows = self._do(_containers, [])
         return [row for row in rows if not row.waits and (row.ends is None or row.ends > now)]
 
     def close(self) -> None:
-        """Nothing of this process waits any more."""
+        """Close the ledger: nothing of this process waits any more."""
         with suppress(UnusableFileError):
             self._file.write_again(at_once=True)
         if self._alive is not None:
@@ -213,7 +220,7 @@ class Ledger:
                 self._lock_file(self._holder).unlink(missing_ok=True)
 
     def complaints(self) -> list[str]:
-        """What went wrong since it was last asked, a sentence each."""
+        """Return what went wrong since the last call, a sentence each."""
         complained, self._complaints = self._complaints, []
         return complained
 
@@ -259,7 +266,9 @@ class Ledger:
         )
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """`work` in one transaction. What fails becomes a complaint: renting goes on where its costs cannot be kept."""
+        """Do `work` in one transaction. A failure becomes a complaint: renting goes on even if its costs cannot be
+        kept.
+        """
         try:
             return self._file.do(work)
         except (OSError, UnusableFileError) as why:  # the former of a holder's lock
@@ -267,7 +276,7 @@ class Ledger:
             return otherwise
 
     def _keep(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """The same, but what cannot be written now is written later: money was spent."""
+        """Do `work`, but write later what cannot be written now: money was spent."""
 
         def within_bounds(file: sqlite3.Connection) -> None:
             work(file)
@@ -310,10 +319,11 @@ def _containers(file: sqlite3.Connection) -> list[RentedTime]:
 
 
 def _true_times(times: Sequence[float], now: float) -> list[float]:
-    """When rows began, whatever the clocks said that wrote them; `times` are in the order of writing.
+    """Return when rows really began, although the clocks that wrote them may have been wrong. `times` are in the
+    order of writing.
 
-    The longest run of times that agrees with that order and is not of the future is believed, a day more or less.
-    Any other time came from a clock that was set wrong: it becomes the next believed one, `now` after the last.
+    The longest run of times that agrees with that order and is not in the future is believed, to a day. Any other
+    time came from a clock that was set wrong: it becomes the next believed one, or `now` after the last.
     """
     days = [int(time // _DAY_S) for time in times]
     ends: list[int] = []  # the last day of the best run of each length,

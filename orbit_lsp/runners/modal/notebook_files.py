@@ -1,4 +1,4 @@
-"""The files beside a notebook, kept the same in its container, which acknowledges what it has."""
+"""Keeps the files beside a notebook the same in its container, which acknowledges what it has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _batched(items: list[str], size: int) -> list[list[str]]:
 
 
 def _times(folder: str, places: Iterable[str]) -> dict[str, int]:
-    """When files were changed, in nanoseconds; without those that are gone by now."""
+    """Return when files were changed, in nanoseconds. Files that are gone by now are left out."""
     times: dict[str, int] = {}
     for place in places:
         with suppress(OSError, ValueError):
@@ -41,7 +41,9 @@ def _times(folder: str, places: Iterable[str]) -> dict[str, int]:
 
 class NotebookFiles:
     def __init__(self, folder: str, limit: int, place: str, say: Say) -> None:
-        """`limit` is bytes of all files, `place` is as in `in the container`, `say` sends a record there."""
+        """Make the files. `limit` is the bytes of all, `place` is as in `in the container`, `say` sends a record
+        there.
+        """
         self._folder = folder
         self._limit = limit
         self._place = place
@@ -55,7 +57,7 @@ class NotebookFiles:
         self._busy = asyncio.Lock()
 
     def forget(self) -> None:
-        """A kernel starts: a cell of the one before may have removed files."""
+        """Forget what the container has, because a kernel starts: a cell of the one before may have removed files."""
         self._there = None
 
     def hear(self, name: str, parts: list[bytes]) -> None:
@@ -66,7 +68,7 @@ class NotebookFiles:
     # -- there --------------------------------------------------------------------------------
 
     async def sync(self, notice: Callable[[str], None]) -> str:
-        """Have the container acknowledge the files as they are now; else why not."""
+        """Wait until the container has acknowledged the present files. Return why it could not."""
         why = ""
         async with self._busy:
             for _ in range(_ROUNDS):
@@ -126,8 +128,8 @@ class NotebookFiles:
     # -- and back -----------------------------------------------------------------------------
 
     async def bring(self, pattern: str) -> str:
-        """Write the container's files that match beside the notebook, and say which. One that was edited here since the cell
-        was sent is newer, and stays.
+        """Write the container's files that match beside the notebook, and say which. A file that was edited here
+        since the cell was sent is newer, and stays.
         """
         async with self._busy:
             name, answer = await self._ask("bring", pattern.encode())

@@ -1,7 +1,8 @@
 """A container that is rented for a notebook, and the kernels that run in it one after another.
 
-It is one long call (`modal_app/notebook_host.py` is its other side). While it lives, its row in the ledger ends when the
-container would end if we were killed now, and is renewed: what we leave behind is in it.
+It is one long call (`modal_app/notebook_host.py` is its other side). While it lives, its row in the ledger is
+renewed, and ends when the container would end if we were killed now. So the cost of a container that we leave behind
+is counted.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class NotebookSession(FarSession, Spawned):
     def __init__(
         self, gpu: str, pool: ContainerPool, folder: str, costs: RentalCosts, rent: Rent, limit: float | None
     ) -> None:
-        """`folder` is the notebook's; `rent` says why the budget does not allow it; `limit` is that of the month."""
+        """Make a session. `folder` is the notebook's. `rent` says why the budget does not allow it. `limit` is that
+        of the month.
+        """
         Spawned.__init__(self, f"notebook-{uuid.uuid4().hex}", gpu, pool)
         FarSession.__init__(self, folder, pool.options.closure_bytes, "in the container")
         self._root = content_hash(os.fsencode(folder))
@@ -103,7 +106,7 @@ class NotebookSession(FarSession, Spawned):
             self._costs.end(self._wanted.key, ends)
 
     async def _work(self) -> str:
-        """Why it ended. Raises what Modal's client raises, and ModalError."""
+        """Work until the session ends, and return why. Raises what Modal's client raises, and ModalError."""
         wanted = self._wanted
         if refused := await self._rent(wanted):
             raise ModalError(ModalTrouble("infrastructure", refused.message, refused.remedy))
@@ -144,7 +147,7 @@ class NotebookSession(FarSession, Spawned):
             await asyncio.gather(returned, *watching, return_exceptions=True)
 
     async def _fails(self) -> str:
-        """Until its containers have failed one after another: what is said then."""
+        """Wait until its containers have failed one after another, and return what to say then."""
         await self._until_failing()
         return self._trouble(ModalError(await self._failure()))
 
@@ -185,7 +188,7 @@ class NotebookSession(FarSession, Spawned):
         self._costs.put(RentedTime(self.container, self.gpu or "", self._since, ends, rate, rates), self.key)
 
     def cost_text(self) -> str:
-        """What it has cost so far."""
+        """Return what the session has cost so far."""
         if not self.container:
             return f"{self.gpu}: not rented yet"
         seconds = clock() - self._since
@@ -209,7 +212,7 @@ class NotebookSession(FarSession, Spawned):
                 self._failed.set_result(self._trouble(error))
 
     async def _listen(self) -> str:
-        """Until it cannot go on: why."""
+        """Listen until it cannot go on, and return why."""
         while True:
             try:
                 pieces = await self._line.get_many.aio(200, timeout=_POLL_S, partition=self.key)

@@ -14,15 +14,15 @@ from orbit_remote.modal_app.image_spec import pack
 
 
 def request(job: Job, tree: Closure, key: str, secret: str, *, built: bool) -> bytes:
-    """What the container's `Request` is made of; `key` names the job there, `secret` signs its
-    events, `built` says that another container has just built it.
+    """Return the request for the container. `key` names the job there, `secret` signs its events, `built` says that
+    another container has just built it.
     """
     more = {"secret": secret, "contract": requests.VERSION, "built": built}
     return pack(sent_files.message(job, tree, key) | more)
 
 
 def read(tree: Closure, digests: Iterable[str]) -> dict[str, bytes]:
-    """Contents by hash, compressed. Raises ModalError if a file was deleted or changed."""
+    """Return the compressed contents by hash. Raises ModalError if a file was deleted or changed."""
     try:
         return sent_files.read(tree, digests)
     except sent_files.SentFileError as error:
@@ -32,7 +32,7 @@ def read(tree: Closure, digests: Iterable[str]) -> dict[str, bytes]:
 
 
 def size(tree: Closure, digests: Iterable[str]) -> int:
-    """Bytes of these contents, before they are compressed."""
+    """Return the bytes of these contents before they are compressed."""
     return sum(_size(tree.contents[digest]) for digest in digests)
 
 

@@ -1,4 +1,4 @@
-"""Containers by GPU, and the queue that events of their jobs come through."""
+"""Containers by GPU, and the queue that carries the events of their jobs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ async def _always(gpu: str) -> bool:
 class AuthorKnowledge:
     """What the author's side knows of a job's file when it is asked.
 
-    `compiled`: its text, with these flags, has just been compiled without an error. `read`: absolute
-    paths that its last build read. `python_path`: where the author's Python looks for modules. `may_keep`: the budget
-    allows that a GPU is kept warm.
+    `compiled`: its text, with these flags, has just been compiled without an error. `read`: absolute paths that its
+    last build read. `python_path`: where the author's Python looks for modules. `may_keep`: whether the budget allows
+    to keep a GPU warm.
     """
 
     compiled: Callable[[Job], bool] = lambda _: False
@@ -34,12 +34,12 @@ class AuthorKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class ModalOptions:
-    """`folders` are the workspace's; `environment` is Modal's, "" for the account's own.
+    """Options of the runner. `folders` are the workspace's; `environment` is Modal's, "" for the account's own.
 
-    `data` are patterns of data files that travel too and `closure_bytes` is what may travel in all.
-    `restricted` is for code that is not the author's: a container for it alone, without network.
-    `keep_warm`: the container of a first run on a GPU is kept until it is released. `released`: a command's containers are
-    released at its end, so that none costs anything while it waits for another run.
+    `data` are patterns of data files that are sent too, and `closure_bytes` is the most to send in all. `restricted`
+    is for code that is not the author's: it gets a container of its own, without network. `keep_warm`: the container
+    of a first run on a GPU is kept until it is released. `released`: a command's containers are released at its end,
+    so that none costs anything while it waits for another run.
     """
 
     spec: ImageSpec
@@ -61,10 +61,11 @@ class ContainerPool:
         self._queue: Any = None
 
     async def handle(self, gpu: str | None, *, restricted: bool = False) -> Any:
-        """What the methods of a container of `gpu` are called on; None is a machine without one.
-        `restricted`: of a container for code that is not the author's.
+        """Return the object whose methods are called in a container of `gpu`; None is a machine without one.
+        `restricted`: the container is for code that is not the author's.
 
-        Raises what `Account.client` raises, and ValueError for a GPU that Modal does not have; that the app is not there shows at the first call only.
+        Raises what `Account.client` raises, and ValueError for a GPU that Modal does not have. A missing app only
+        shows at the first call.
         """
         client = await self.account.connected()
         name = gpu or "", restricted
@@ -87,12 +88,13 @@ class ContainerPool:
         return self._handles[name]
 
     def forget(self) -> None:
-        """The app was not there: what was looked up leads nowhere."""
+        """Forget the handles, because the app was not there."""
         self._handles.clear()
 
     async def queue(self) -> Any:
-        """One for every app and editor of the account, in which each run has partitions of its own. It has a name: Modal
-        forgets one without where no sign of its owner comes for minutes, as of a laptop that sleeps.
+        """Return the queue. It is the same for every app and editor of the account; each run has its own partitions
+        in it. It has a name because Modal forgets a queue without one if its owner gives no sign for minutes, as a
+        laptop that sleeps.
         """
         if self._queue is None:
             import modal
@@ -105,6 +107,6 @@ class ContainerPool:
         return self._queue
 
     def forget_queue(self, queue: Any) -> None:
-        """Somebody has deleted it: the next run has it made again."""
+        """Forget a queue that somebody has deleted. The next run makes it again."""
         if queue is self._queue:
             self._queue = None

@@ -1,9 +1,9 @@
 """Modal's prices, in dollars: those of this account, else those of a dated table.
 
 `Workspace.billing.rates()` (modal 1.5.4 and newer) gives dollars an hour under names such as
-`gpu_hour_cost_a100_80gb`, `cpu_hour_cost` (a core) and `mem_gib_hour_cost`. What the names mean is not
-documented; the table is such an answer, published with a reading of `modal billing rates --json` on the
-date it has. A container is billed for what it asks for, or for what it uses where that is more.
+`gpu_hour_cost_a100_80gb`, `cpu_hour_cost` (a core) and `mem_gib_hour_cost`. The meaning of the names is not
+documented. The table is such an answer, published with a reading of `modal billing rates --json` on the date it has.
+A container is billed for what it asks for, or for what it uses if that is more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a whole container: its GPUs, the cores and the memory it asks for. `rates`: whose prices."""
+    """The price of a whole container: its GPUs, and the cores and the memory that it asks for. `rates` says whose
+    prices these are.
+    """
 
     usd_per_s: float
     rates: str
@@ -50,19 +52,20 @@ class Price:
 
 
 class Rates:
-    """Modal's own once they are known, the table's until then."""
+    """Modal's own prices once they are known, the table's until then."""
 
     def __init__(self) -> None:
         self._modals: dict[str, float] = {}
 
     def take(self, answer: Mapping[str, Any]) -> None:
-        """Modal's answer; entries that are not prices are treated as absent."""
+        """Take Modal's answer. Entries that are not prices count as absent."""
         self._modals = {name: price for name, value in answer.items() if (price := _price(value)) is not None}
 
     def of(self, gpu: str) -> Price | None:
-        """Of a container with `gpu` (as in the settings, `H100:2`; "" for none); None where it is not known.
+        """Return the price of a container with `gpu` (as in the settings, `H100:2`; "" for none). Return None if it
+        is not known.
 
-        Either all of it is Modal's or all of it the table's: a sum of the two would be neither.
+        All of it is Modal's or all of it the table's: a sum of the two would be neither.
         """
         for prices, rates in ((self._modals, MODALS), (TABLE, TABLES)):
             if (hourly := _hourly(prices, gpu)) is not None:

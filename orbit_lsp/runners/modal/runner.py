@@ -1,6 +1,6 @@
-"""A GPU on Modal: the worker of the local runner in a container there, under the same interface.
+"""Runs jobs on a GPU on Modal: the worker of the local runner in a container there, under the same interface.
 
-Nothing here imports `modal` before a first run, and nothing is rented but on the author's command.
+Nothing here imports `modal` before a first run, and nothing is rented without the author's command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ModalRunner:
         self, options: ModalOptions, changed: Callable[[], None] = lambda: None, author: AuthorKnowledge | None = None,
         costs: RentalCosts | None = None,
     ) -> None:  # fmt: skip
-        """`changed` is called when a container became warm or cold; `author` is asked about each job;
+        """Make a runner. `changed` is called when a container became warm or cold. `author` is asked about each job.
         `costs` records what is rented.
         """
         self.options = options
@@ -59,7 +59,9 @@ class ModalRunner:
         self._idle.set()
 
     async def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
-        """A `.cu` that has not been compiled is built without a GPU first, so that its mistakes cost none."""
+        """Run a job. A `.cu` file that has not been compiled is first built without a GPU, so that its mistakes cost
+        none.
+        """
         if failure := refusals.no_path(job) or refusals.no_gpu(job) or refusals.no_sources(job):
             yield c.failed(job.run, failure)
             return
@@ -83,10 +85,10 @@ class ModalRunner:
                 yield event
 
     def _first(self, job: Job) -> Job | None:
-        """What is done on a machine without a GPU before one is rented; None where the GPU is at hand, or
+        """Return the job to do on a machine without a GPU before one is rented. Return None if the GPU is at hand, or
         is not needed, or the job's text has just been compiled.
 
-        A restricted container hands nothing on, so there the build would be done twice.
+        A restricted container hands nothing on, so the build would be done twice.
         """
         warm = job.gpu is None or self._sessions.warm(job.gpu)
         restricted = self.options.restricted or job.restricted
@@ -120,11 +122,11 @@ class ModalRunner:
                 self._idle.set()
 
     async def machine(self) -> c.Machine | None:
-        """None: to ask what a container has would rent one."""
+        """Return None: to ask what a container has would rent one."""
         return None
 
     async def warm(self, language: str) -> None:
-        """Nothing, for the same reason."""
+        """Do nothing: to warm a container would rent it."""
 
     async def retire(self) -> None:
         """Close once no job is under way; at once where the wait is cancelled."""
@@ -134,7 +136,9 @@ class ModalRunner:
             await asyncio.shield(self.close())
 
     async def close(self) -> None:
-        """Release what is warm, what compiled too; a container that is not reached ends with its idle time."""
+        """Release the warm containers, also those that compiled. A container that is not reached ends after its idle
+        time.
+        """
         rented = {"", *(session.gpu for session in self.sessions())}
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
@@ -143,7 +147,7 @@ class ModalRunner:
     # -- sessions -----------------------------------------------------------------------------
 
     def sessions(self) -> list[ContainerSession]:
-        """The containers that are warm because of this server."""
+        """Return the containers that are warm because of this server."""
         return self._sessions.all()
 
     async def keep_warm(self, gpu: str, *, keep: bool) -> None:
@@ -171,8 +175,8 @@ class ModalRunner:
         self._kept[gpu] = asyncio.create_task(keep(), name=f"keep {gpu}")
 
     async def release(self, gpu: str) -> bool:
-        """End the warm containers of `gpu` ("" for those that only compile) in which nothing runs; False where
-        there is none, or one of them could not be reached: it is warm until its idle time.
+        """End the warm containers of `gpu` ("" for those that only compile) in which nothing runs. Return False if
+        there is none, or one of them could not be reached: that one is warm until its idle time ends.
         """
         if keeping := self._kept.pop(gpu, None):
             await keeping  # else it would be kept after it was released
@@ -197,8 +201,8 @@ class ModalRunner:
         return bool(wanted) and not wanted & self._sessions.idle(gpu)
 
     async def _send_unused(self, gpu: str) -> None:
-        """End the container that Modal may have begun for a call before it was cancelled: it would idle, billed, and nobody
-        here knows it. One that is known, or has had a job, stays.
+        """End the container that Modal may have started for a call before it was cancelled. It would idle, billed,
+        and nobody here would know it. A known container, or one that has had a job, stays.
         """
         try:
             async with asyncio.timeout(_LEAVE_S):
@@ -210,8 +214,8 @@ class ModalRunner:
             log.warning("an unused container was not ended: %s", errors.trouble(error).message)
 
     async def _send_away(self, gpu: str, handle: Any, wanted: set[str]) -> None:
-        """Ask until so many containers have answered as there are: Modal says which one answers a call. One
-        that had a run of another editor stays.
+        """Ask until as many containers have answered as there are: Modal decides which one answers a call. A
+        container that had a run of another editor stays.
         """
         stats = await handle.leave.get_current_stats.aio()
         total = stats.num_total_runners  # one that is gone would be started again by asking it

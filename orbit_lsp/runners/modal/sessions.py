@@ -1,4 +1,4 @@
-"""Warm containers, as far as this server has used them, and what each has cost."""
+"""The warm containers that this server has used, and what each has cost."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LIFE_S = 86_400.0
 
 @dataclass(slots=True)
 class ContainerSession:
-    """One container. Times are seconds on the wall clock; `since` is its start, `until` is None during a
-    run. `gpu` is "" for one that only compiles.
+    """One container. Times are seconds on the wall clock. `since` is its start, `until` is None during a run. `gpu`
+    is "" for one that only compiles.
 
-    `gpu_s` are the seconds of its runs; idle time, which is billed too, is not in it. `price` is of a
-    second of it, None where that is not known.
+    `gpu_s` are the seconds of its runs, without idle time, which is billed too. `price` is that of a second, None if
+    it is not known.
     """
 
     gpu: str
@@ -40,7 +40,7 @@ class ContainerSession:
         return self.kept or self.until is None or now < self.until
 
     def usd(self, now: float) -> float | None:
-        """What it has cost up to `now`, its idle time included."""
+        """Return the cost up to `now`, its idle time included."""
         return self.price.usd_per_s * (now - self.since) if self.price else None
 
 
@@ -57,8 +57,8 @@ class ContainerSessions:
         self, idle_s: float, changed: Callable[[], None], costs: RentalCosts | None = None, limit_s: float = 0, *,
         released: bool = False,
     ) -> None:  # fmt: skip
-        """`changed` is called when one became warm or cold by what was done here. `limit_s` is how long a
-        run may take at most. `released`: all are released soon, so that waiting costs nothing.
+        """Make the collection. `changed` is called when a container became warm or cold by what was done here.
+        `limit_s` is the most that a run may take. `released`: all are released soon, so that waiting costs nothing.
         """
         self._idle_s = idle_s
         self._limit_s = limit_s
@@ -69,11 +69,11 @@ class ContainerSessions:
         self._runs: dict[str, _RunInContainer] = {}
 
     def contact(self, client: modal.Client) -> None:
-        """Modal has been reached: its prices can be asked for."""
+        """Ask for Modal's prices, because Modal has been reached."""
         self._costs.learn(client)
 
     def all(self) -> list[ContainerSession]:
-        """Those with a GPU that are warm now."""
+        """Return the containers with a GPU that are warm now."""
         now = clock()
         return [container for container in self._containers.values() if container.gpu and container.warm(now)]
 
@@ -83,8 +83,8 @@ class ContainerSessions:
     # -- runs ---------------------------------------------------------------------------------
 
     def begin(self, gpu: str | None, key: str, answer: Mapping[str, Any], *, alone: bool = False) -> str:
-        """The container of the run `key` (`<run>-<unique>`) has spoken: `said` names it, its age and, after
-        the run, the run's seconds. `alone`: it ends with the run. Returns the container's name.
+        """Record that the container of the run `key` (`<run>-<unique>`) has spoken. `answer` has its name, its age
+        and, after the run, the run's seconds. `alone`: it ends with the run. Return the container's name.
         """
         now = clock()
         gpu = gpu or ""
@@ -106,12 +106,14 @@ class ContainerSessions:
         return container
 
     def answered(self, gpu: str | None, key: str, answer: Mapping[str, Any], *, alone: bool) -> None:
-        """A run's answer is there; where its events did not come, this is the container's first word."""
+        """Record a run's answer. If its events did not come, this is the container's first word."""
         if "finished" in answer and key not in self._runs:
             self.begin(gpu, key, answer, alone=alone)
 
     def end(self, key: str) -> c.Cost | None:
-        """A run is over, and its container left; None where no container had spoken, or it has no GPU."""
+        """Record that a run is over, and its container free. Return its cost, or None if no container had spoken, or
+        it has no GPU.
+        """
         run = self._runs.pop(key, None)
         session = self._containers.get(run.container) if run else None
         if run is None or session is None:
@@ -160,7 +162,7 @@ class ContainerSessions:
         return any(session.kept for session in self.all() if session.gpu == gpu)
 
     def idle(self, gpu: str) -> set[str]:
-        """The names of its warm containers in which nothing runs."""
+        """Return the names of the GPU's warm containers in which nothing runs."""
         now = clock()
         every = self._containers.values()
         return {
@@ -170,12 +172,12 @@ class ContainerSessions:
         }
 
     def left(self, gpu: str, container: str) -> None:
-        """A container has been sent away; one without a run may be the one that was to be kept."""
+        """Record that a container has been sent away. If it had no run, it may be the one that was to be kept."""
         unnamed = (name for name in self.idle(gpu) if name.startswith(_UNNAMED))
         self.lose(container if container in self._containers else next(unnamed, container))
 
     def _take_over(self, session: ContainerSession) -> None:
-        """The container that Modal started because one was to be kept, now that it has a name."""
+        """Take over the container that Modal started because one was to be kept, now that it has a name."""
         for name, container in list(self._containers.items()):
             if container.kept and container.gpu == session.gpu and name.startswith(_UNNAMED):
                 session.kept = True
@@ -198,7 +200,9 @@ def _name(gpu: str, answer: Mapping[str, Any]) -> str:
 
 
 def _seconds(answer: Mapping[str, Any], name: str) -> float:
-    """At most as long as Modal lets a container live: the ledger counts no time that cannot be."""
+    """Return seconds from an answer, at most as long as Modal lets a container live: the ledger counts no impossible
+    time.
+    """
     value = answer.get(name)
     return float(min(value, _LIFE_S)) if isinstance(value, float | int) and value > 0 else 0.0
 

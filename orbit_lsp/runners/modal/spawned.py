@@ -1,4 +1,4 @@
-"""A call on Modal: spawned, watched while it is there, ended. What is called, and what comes of it, is in other modules."""
+"""A call on Modal: it is spawned, watched, ended. What is called, and what comes of it, is in other modules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Spawned:
-    """One call, which `key` names there. `restricted`: of code that is not the author's, which has no queue."""
+    """One call, which `key` names on Modal. `restricted`: it has code that is not the author's, and no queue."""
 
     def __init__(self, key: str, gpu: str | None, pool: ContainerPool, *, restricted: bool = False) -> None:
         self.key = key
@@ -49,7 +49,9 @@ class Spawned:
 
     @property
     def waited_for_nothing(self) -> bool:
-        """It was submitted and is over, and no container of it has spoken; of one without a queue nobody knows."""
+        """Say whether the call was submitted and is over without a container that has spoken. For a call without a
+        queue nobody knows.
+        """
         return self._call is not None and not self.restricted and not self.heard.spoken
 
     def _stage(self, state: c.State, why: str = "") -> None:
@@ -61,10 +63,10 @@ class Spawned:
         return False
 
     def _container_ends(self) -> None:
-        """Its container is ended, by force."""
+        """End its container by force."""
 
     def _app_gone(self) -> None:
-        """The app was not there, and with it no container."""
+        """Take note that the app was not there, and so no container was."""
 
     async def _submit(self, method: str, arguments: Sequence[Any]) -> None:
         """Spawn it; where the app is not there, put it there first."""
@@ -80,10 +82,10 @@ class Spawned:
         return await self._spawn(method, arguments)
 
     async def _spawn(self, method: str, arguments: Sequence[Any]) -> None:
-        """Raises what Modal's client raises, once trying again cannot help or has not.
+        """Spawn the call. Raises what Modal's client raises, once trying again cannot help or has not helped.
 
-        A submission that Modal took although it said otherwise is a second call with the same key: the
-        same container answers it from the first; another one would do the work twice.
+        If Modal accepted a submission but reported a failure, there is a second call with the same key. The same
+        container answers it from the first; another one would do the work twice.
         """
 
         def say(state: tenacity.RetryCallState) -> None:
@@ -119,7 +121,9 @@ class Spawned:
         return f"waiting for {article} {self.gpu} on Modal since {time.strftime('%H:%M:%S')}"
 
     async def _returned(self) -> dict[str, Any]:
-        """Asks again where the connection was lost, for as long as it is followed: the call goes on meanwhile."""
+        """Return the call's result. Ask again if the connection was lost, as long as the call is followed: it goes on
+        meanwhile.
+        """
         import tenacity
 
         again = tenacity.AsyncRetrying(
@@ -134,7 +138,7 @@ class Spawned:
         self._pool.account.suspect = not self.heard.lost
 
     async def _failure(self) -> ModalTrouble:
-        """What is said then."""
+        """Return the trouble of a call whose containers fail."""
         return await starts.trouble(self._function, self._pool.account.known_name, self.heard)
 
     async def _unless_failing(self, work: Coroutine[Any, Any, T]) -> T:
@@ -159,7 +163,9 @@ class Spawned:
         return client.hello.aio
 
     async def _while_there(self, work: Awaitable[T], sign: Sign) -> T:
-        """Raises ModalError (transport) where Modal is out of reach for `AWAY_S` meanwhile."""
+        """Do `work` while Modal is reached. Raises ModalError (transport) if Modal is out of reach for `AWAY_S`
+        meanwhile.
+        """
         doing, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._watch(sign))
         try:
             await asyncio.wait([doing, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -170,8 +176,8 @@ class Spawned:
             await asyncio.gather(doing, watching, return_exceptions=True)
 
     async def _watch(self, sign: Sign) -> NoReturn:
-        """Give a sign of life every 5 s: without them the other side ends the work within 20 s. Raises ModalError
-        once none has come through for as long.
+        """Give a sign of life every 5 s: without one the other side ends the work within 20 s. Raises ModalError once
+        none has come through for that long.
         """
         through, pause = time.monotonic(), SIGN_S
         while True:
@@ -192,8 +198,9 @@ class Spawned:
             pause = max(0.0, begun + SIGN_S - time.monotonic())
 
     async def end(self) -> None:
-        """Cancel, and return when nothing runs any more: softly, so that the container stays warm, and
-        by ending the container where that does not help. What followed it has been cancelled before.
+        """Cancel, and return when nothing runs any more. First it is done softly, so that the container stays warm.
+        If that does not help, the container is ended. The task that followed the call must have been cancelled
+        before.
         """
         if self._call is None and self._spawning is not None:
             with suppress(Exception):
@@ -206,7 +213,7 @@ class Spawned:
         await self._cancelled(_HARD_S, terminate=True)
 
     async def _cancelled(self, seconds: float, *, terminate: bool) -> bool:
-        """Whether the call ends in time; False if Modal cannot cancel it."""
+        """Return whether the call ends in time. Return False if Modal cannot cancel it."""
         try:
             async with asyncio.timeout(seconds):
                 await self._call.cancel.aio(terminate_containers=terminate)
@@ -221,9 +228,10 @@ class Spawned:
 
 
 async def _inline(function: Any, arguments: Sequence[Any], client: Any) -> Any:
-    """Spawn it with its arguments, and later its answer, in messages of up to 2 MiB. What `spawn` sends beyond 8 KiB lies
-    in Modal's blob store, which a container without network cannot reach. Modal 1.6.4 calls so itself in `remote`, which
-    gives no id by which the call could be ended.
+    """Spawn a call with its arguments, and later its answer, in messages of up to 2 MiB.
+
+    `spawn` sends what is beyond 8 KiB through Modal's blob store, which a container without network cannot reach.
+    Modal 1.6.4 itself calls in this way in `remote`, which gives no id for ending the call.
     """
     from modal import FunctionCall
     from modal_proto import api_pb2
