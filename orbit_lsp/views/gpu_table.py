@@ -1,4 +1,4 @@
-"""One kernel on several GPUs, and what GPUs cost, as tables."""
+"""Shows one kernel on several GPUs, and what GPUs cost, as tables."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HEADER = ("GPU", "time", "rate", "occupancy", "an hour", "a million launches", 
 
 
 def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> Table:
-    """A row for each GPU by the name that NVML gave, the columns that no GPU fills left out. Dollars are of
-    the whole container; a launch costs its device time alone.
+    """Return a row for each GPU by NVML's name, without the columns that no GPU fills. Dollars are for the whole
+    container; a launch costs only its device time.
     """
     rows = [_row(comparison, row) for row in comparison.rows]
     filled = [number for number in range(len(_HEADER)) if number < 2 or any(row[number] for row in rows)]
@@ -40,7 +40,9 @@ def priced(costs: RentalCosts) -> dict[str, Price]:
 
 
 def prices(costs: RentalCosts, idle_s: float) -> Table:
-    """What each GPU on Modal costs, by the hour, in a first run, and while an editor keeps it warm after a run."""
+    """Return what each GPU on Modal costs: by the hour, in a first run, and while an editor keeps it warm after a
+    run.
+    """
     known = priced(costs)
     rows = tuple(
         (gpu, price.hourly, *(units.money(price.usd_per_s * seconds) for seconds in (FIRST_S, idle_s)))
@@ -79,7 +81,7 @@ def _row(comparison: MultiGpuResult, gpu_result: GpuResult) -> tuple[str, ...]:
 
 
 def launches(gpu_result: GpuResult) -> tuple[Launches, ...]:
-    """Those that its time speaks of: all that a launch spec makes with its first values, else the
+    """Return the launches that a GPU's time is about: all that a launch spec makes with its first values, else the
     configuration that took most of the program's time.
     """
     if every := sweep_tables.timed(gpu_result.finished.points):
@@ -89,7 +91,9 @@ def launches(gpu_result: GpuResult) -> tuple[Launches, ...]:
 
 
 def usd_per_million(gpu_result: GpuResult) -> float | None:
-    """Dollars for the device time of a million launches; None where the time or the price is not known."""
+    """Return the dollars for the device time of a million launches. Return None if the time or the price is not
+    known.
+    """
     total = sweep_tables.total_ns(launches(gpu_result))
     return (
         None if total is None or gpu_result.usd_per_s is None else total * 1e-9 * gpu_result.usd_per_s * 1e6
@@ -112,7 +116,7 @@ def _capability(gpu_result: GpuResult) -> str:
 
 
 def as_json(name: str, comparison: MultiGpuResult) -> dict[str, Any]:
-    """For the command line's `--json`; numbers that are not known are null."""
+    """Return the comparison for the command line's `--json`. Unknown numbers are null."""
     import dataclasses
 
     return {

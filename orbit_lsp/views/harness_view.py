@@ -1,4 +1,4 @@
-"""A KernelBench or popcorn file: its lens, and its result against the reference on the line of its name."""
+"""Shows a KernelBench or popcorn file: its lens, and its result against the reference on the line of its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbit_remote.common.messages import Point
 
 
 def label(session: Session, uri: str) -> tuple[int, str]:
-    """(line, hint); empty where nothing was measured."""
+    """Return (line, hint). The hint is empty if nothing was measured."""
     harness_status = kernel_status.harness_status(session, uri)
     if harness_status is None:
         return 0, ""
@@ -38,7 +38,7 @@ def forms(result: RunResult) -> tuple[str, ...]:
 
 
 def text(result: RunResult) -> str:
-    """`✓ 1.42x · 3.10 ms vs 4.41 ms`: how much less time it takes than the reference, and both times."""
+    """Return `✓ 1.42x · 3.10 ms vs 4.41 ms`: how much faster than the reference it is, and both times."""
     every = result.finished.points
     verdict = sweep_tables.verdict(every)
     compared = [point for point in every if point.versus]
@@ -56,7 +56,7 @@ def text(result: RunResult) -> str:
 
 
 def speedup(compared: Sequence[Point]) -> str:
-    """`1.42x`, of several benchmarks their geometric mean; `±` if no difference is significant."""
+    """Return `1.42x`, for several benchmarks their geometric mean, or `±` if no difference is significant."""
     ratios = [point.versus.ratio for point in compared if point.versus and point.versus.ratio > 0]
     if not ratios:
         return ""
@@ -66,7 +66,7 @@ def speedup(compared: Sequence[Point]) -> str:
 
 
 def times(every: Sequence[Point], point: Point) -> str:
-    """`3.10 ms vs 4.41 ms`"""
+    """Return `3.10 ms vs 4.41 ms`."""
     assert point.versus
     other = {**point.values, "version": point.versus.against}
     against = next((each for each in every if each.values == other), None)
@@ -75,7 +75,7 @@ def times(every: Sequence[Point], point: Point) -> str:
 
 
 def rows(result: RunResult) -> list[tuple[str, str, str]]:
-    """(what, value, source) of every version and every check."""
+    """Return (what, value, source) for every version and every check."""
     listed: list[tuple[str, str, str]] = []
     for point in result.finished.points:
         if point.launches:

@@ -1,4 +1,6 @@
-"""Inlay hints: on a kernel's line the last measured time and the compiler's figures, on hot lines their stalls, and how many instructions lines became."""
+"""Makes inlay hints: on a kernel's line its last time and the compiler's figures, on hot lines their stalls, and how
+many instructions lines were compiled to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from orbit_lsp.views.profile import profile_lines
 
 
 def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
-    """For kernels and lines of profiles on the lines `first` to `last`, both counted in."""
+    """Return the hints of kernels and of profiled lines on the lines `first` to `last`, inclusive."""
     file = session.files.get(uri)
     if file is None:
         return []
@@ -24,7 +26,7 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
 
 
 def answer(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
-    """The same for a client that asked: it draws these until it asks again."""
+    """Return the same for a client that asked: it draws these until it asks again."""
     file = session.files.get(uri)
     if file is None:
         return []
@@ -35,7 +37,7 @@ def answer(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayH
 
 
 def undrawn(session: Session, uri: str) -> Iterator[tuple[int, str]]:
-    """Line and text of the hints that the client does not draw yet."""
+    """Yield line and text of the hints that the client does not draw yet."""
     file = session.files[uri]
     for what, line, text in _texts(session, uri, 0, len(file.document.lines)):
         if file.drawn.get(what, (0, ""))[1] != text:
@@ -43,7 +45,9 @@ def undrawn(session: Session, uri: str) -> Iterator[tuple[int, str]]:
 
 
 def are_news(session: Session, uri: str) -> bool:
-    """Return whether the client draws other hints of an open file, or none. After that the client counts as having asked for them."""
+    """Return whether the client draws other hints of an open file, or none. After this call the client counts as
+    having asked for them.
+    """
     file = session.files[uri]
     texts = [*_texts(session, uri, 0, len(file.document.lines))]
     news = {what: text for what, _, text in texts} != {what: text for what, (_, text) in file.drawn.items()}
@@ -52,7 +56,7 @@ def are_news(session: Session, uri: str) -> bool:
 
 
 def _texts(session: Session, uri: str, first: int, last: int) -> Iterator[tuple[str, int, str]]:
-    """What each hint is about, its line and its text."""
+    """Yield what each hint is about, its line and its text."""
     document = session.files[uri].document
     every = kernel_status.of(session, uri)
     on_line = Counter(known.kernel.line for known in every)

@@ -1,4 +1,4 @@
-"""Code actions for comparisons and the history of a kernel: for a click, and for editors that cannot ask a question."""
+"""Code actions for comparisons and the history of a kernel, for a click, and for editors that cannot ask a question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _MOST_KERNELS = 20
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
-    """For the kernels whose definition, and the contract whose name, meets the lines `first` to `last`."""
+    """Return the actions for the kernels whose definition, and the contract whose name, meets the lines `first` to
+    `last`.
+    """
     offered: list[lsp.Command] = []
     left = _MOST_KERNELS
     for known in kernel_status.of(session, uri):

@@ -1,4 +1,4 @@
-"""Everything known about a kernel, where the pointer rests on its signature or on a line of its profile."""
+"""Shows everything known about a kernel when the pointer rests on its signature or on a line of its profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from orbit_lsp.views.tables import Section, render
 def hover(
     session: Session, uri: str, line: int, *, markdown: bool, now: float | None = None
 ) -> lsp.Hover | None:
-    """For a kernel's signature lines; None elsewhere, so that other servers' hovers stand alone."""
+    """Return a hover for a kernel's signature lines. Return None elsewhere, so that other servers' hovers stand
+    alone.
+    """
     file = session.files.get(uri)
     if file is None:
         return None
@@ -47,7 +49,7 @@ def _rendered(sections: Sequence[Section], *, markdown: bool) -> str:
 
 
 def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Hover | None:
-    """What a profile counted on this very line, and what it was compiled to."""
+    """Return what a profile counted on exactly this line, and what it was compiled to."""
     sections = [*profile_hover.of_line(session, uri, line), *listing_hover.of_line(session, uri, line)]
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
     return lsp.Hover(lsp.MarkupContent(kind, _rendered(sections, markdown=markdown))) if sections else None
@@ -83,7 +85,9 @@ def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: 
 
 
 def fenced(answer: lsp.Hover) -> lsp.Hover:
-    """A hover of plain text as a block of code in markdown: columns stay columns where tables are not drawn."""
+    """Return a hover of plain text as a block of code in markdown. Columns stay columns in clients that draw no
+    tables.
+    """
     assert isinstance(answer.contents, lsp.MarkupContent)
     text = answer.contents.value
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])

@@ -1,4 +1,6 @@
-"""Code actions that have no lens, to keep lenses few: the program instead of the launch spec, Live, full profiles, reports, IR."""
+"""Code actions that have no lens, to keep lenses few: the program in place of the launch spec, Live, full profiles,
+reports, IR.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _MOST_DRIVERS = 5
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
-    """For the kernels whose definition meets the lines `first` to `last`."""
+    """Return the actions for the kernels whose definition meets the lines `first` to `last`."""
     offered: list[lsp.CodeAction] = []
     for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
@@ -49,7 +51,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 
 
 def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, Driver]]:
-    """The drivers that a click does not take, each with what is known of it, or the way that leads there."""
+    """Yield the drivers that a click does not take, each with what is known about it, or the way that leads there."""
     others = [
         route for route in driver_choice.ranked(session, known.target) if route.driver != known.plan.driver
     ]
@@ -62,12 +64,14 @@ def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, Drive
 
 
 def _last_name(label: str) -> str:
-    """`main` of `bench.bench_ops.main`; what ends in the name of a file, such as `main of saxpy.cu`, as it is."""
+    """Return `main` for `bench.bench_ops.main`. A label that ends in the name of a file, such as `main of saxpy.cu`,
+    stays.
+    """
     return label if label.endswith((".py", *BY_TEXT_SUFFIXES, *CUDA_SUFFIXES)) else label.rpartition(".")[2]
 
 
 def _again(known: KernelStatus) -> list[lsp.Command]:
-    """What repeats a driver that launched the kernel too few times for its median."""
+    """Return the command that repeats a driver. It launched the kernel too few times for its median."""
     result = known.result
     main = kernel_status.main_launch(result.launches) if result else None
     if (
@@ -84,7 +88,9 @@ def _again(known: KernelStatus) -> list[lsp.Command]:
 
 
 def _capture(session: Session, known: KernelStatus) -> list[lsp.Command]:
-    """What writes a launch spec from a launch of a driver's: of the one that a click takes, else the best one."""
+    """Return the command that writes a launch spec from a driver's launch: the driver that a click takes, else the
+    best one.
+    """
     ranked = driver_choice.ranked(session, known.target)
     driver = known.plan.driver or capture.own_program(session, known.target)
     driver = driver or (ranked[0].driver if ranked else None)
@@ -95,7 +101,7 @@ def _capture(session: Session, known: KernelStatus) -> list[lsp.Command]:
 
 
 def _pins(session: Session, known: KernelStatus) -> list[lsp.Command]:
-    """What keeps the driver that ran last, or forgets what was chosen or learned."""
+    """Return the commands that keep the driver that ran last, or forget what was chosen or learned."""
     name, target = known.kernel.name, known.target
     ran = known.result.driver if known.result else None
     pinned = session.results.pinned.get(target)

@@ -1,4 +1,4 @@
-"""Commands that lenses and code actions send."""
+"""Makes the commands that lenses and code actions send."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OF_CELLS = frozenset(
 
 
 def of_kernel(title: str, command: str, target: KernelId, **more: str | int) -> lsp.Command:
-    """A command about a kernel; `more` are further fields of its argument."""
+    """Return a command about a kernel. `more` are further fields of its argument."""
     return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key, **more}])
 
 
 def answer(known: KernelStatus, text: str) -> lsp.Command:
-    """The last result as a lens: a click shows more of it."""
+    """Return the last result as a lens: a click shows more of it."""
     target = known.target
     if known.failed:
         return of_kernel(text, "orbit.showFailure", target)
@@ -40,7 +40,7 @@ def answer(known: KernelStatus, text: str) -> lsp.Command:
 
 
 def harness_lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
-    """`now` is on the monotonic clock."""
+    """Return the lenses of a contract. `now` is on the monotonic clock."""
     harness_status = kernel_status.harness_status(session, uri)
     file = session.files.get(uri)
     if harness_status is None or file is None:
@@ -65,8 +65,8 @@ def _harness_answer(session: Session, harness_status: HarnessStatus) -> lsp.Comm
 
 
 def profile(session: Session, known: KernelStatus) -> lsp.Command:
-    """*Profile*, of a kernel that something launches. The tooltip says how long it will take, and the title too if that is long: few
-    clients show a tooltip.
+    """Return *Profile* for a kernel that something launches. The tooltip says how long it will take. The title says
+    so too if that is long, because few clients show a tooltip.
     """
     price = profile_price.of(session, known)
     title = f"Profile ({price.seconds:.0f} s)" if price and price.is_long else "Profile"
@@ -76,14 +76,16 @@ def profile(session: Session, known: KernelStatus) -> lsp.Command:
 
 
 def profile_harness(harness_status: HarnessStatus) -> lsp.Command | None:
-    """Of one call of what the file offers, unless something runs."""
+    """Return *Profile* for one call of what the file offers, unless something runs."""
     return (
         None if harness_status.running else of_kernel("Profile", "orbit.profile", harness_status.entry.target)
     )
 
 
 def check_harness(session: Session, harness_status: HarnessStatus, now: float) -> lsp.Command:
-    """The lens that tests and times a KernelBench or popcorn file; `now` is on the monotonic clock, in seconds."""
+    """Return the lens that tests and times a KernelBench or popcorn file. `now` is on the monotonic clock, in
+    seconds.
+    """
     if harness_status.running:
         why = f": {harness_status.running.why}" if harness_status.running.why else ""
         title = f"⏳ {harness_status.running.state} {int(now - harness_status.running.began)} s (cancel){why}"
@@ -96,7 +98,9 @@ def check_harness(session: Session, harness_status: HarnessStatus, now: float) -
 
 
 def compile_command(session: Session, known: KernelStatus) -> lsp.Command | None:
-    """*Compile*, of a kernel that was not compiled yet or was edited since, because that imports its file, and that cannot be run here."""
+    """Return *Compile* for a kernel that cannot be run here. The compile imports its file, so it is offered only if
+    the kernel was not compiled yet or was edited since.
+    """
     runs = kernel_status.is_started(session, known) and (
         session.setup.machine is None or kernel_status.gpu_name(session)
     )
@@ -107,7 +111,7 @@ def compile_command(session: Session, known: KernelStatus) -> lsp.Command | None
 
 
 def check_memory(session: Session, known: KernelStatus) -> lsp.Command | None:
-    """*Check memory*, of a kernel that something launches and that does not run now."""
+    """Return *Check memory* for a kernel that something launches and that does not run now."""
     started = kernel_status.is_started(session, known)
     if not (started and known.kernel.launchable and known.kernel.dsl in SPECIFIED) or known.running:
         return None
@@ -115,7 +119,9 @@ def check_memory(session: Session, known: KernelStatus) -> lsp.Command | None:
 
 
 def debug(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
-    """*Debug*, of a Triton kernel that something launches, where this machine has what it takes. The first is the lens."""
+    """Return *Debug* for a Triton kernel that something launches, if this machine has the needed packages. The first
+    command is the lens.
+    """
     machine = session.setup.machine
     able = machine is not None and all(machine.packages.get(name) for name in DEBUGGING)
     able = able and not session.setup.settings.modal.restricted  # code that stays off this machine
@@ -130,7 +136,7 @@ def debug(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
 
 
 def memory_lens(session: Session, known: KernelStatus) -> lsp.Command | None:
-    """The same as a lens, where the settings want one."""
+    """Return *Check memory* as a lens, if the settings ask for one."""
     if not session.setup.settings.check_memory.lens or check_memory(session, known) is None:
         return None
     return of_kernel("Check memory", "orbit.checkMemory", known.target)

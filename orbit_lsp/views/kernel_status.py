@@ -1,4 +1,4 @@
-"""What is known of one kernel now, judged against the present text: the base of hints, hovers and lenses."""
+"""What is known of one kernel now, compared with the present text. Hints, hovers and lenses are made from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _MEMORY = re.compile(r"[ -](?:SXM|PCIe|NVL|HBM|\d+ ?GB)")
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """`stale`, `figures_stale` and `profile_stale` say that the text, a header or a setting is no longer what it was."""
+    """What is known of one kernel. `stale`, `figures_stale` and `profile_stale` say that the text, a header or a
+    setting has changed since.
+    """
 
     target: KernelId
     kernel: Kernel
@@ -46,7 +48,7 @@ class KernelStatus:
 
 
 def of(session: Session, uri: str) -> list[KernelStatus]:
-    """In the order of the file."""
+    """Return the status of each kernel, in the order of the file."""
     frozen = session.freeze(uri)
     if frozen is None:
         return []
@@ -96,7 +98,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
 
 
 class _Inputs:
-    """`staleness.job_key` of the jobs that would be made now."""
+    """Computes `staleness.job_key` for the jobs that would be made now."""
 
     def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, LaunchPlan]) -> None:
         self._session = session
@@ -121,7 +123,7 @@ class _Inputs:
         return staleness.job_key(replace(job, architecture=architecture))
 
     def of(self, asked: KernelId, through: str) -> str:
-        """Of a run of the kernel `asked`, by its launch spec, by the program or through a driver."""
+        """Return the key for a run of the kernel `asked`: by its launch spec, by the program or through a driver."""
         if through == "contract":
             return self._key(launch_plan.CONTRACT)
         if through == "driver":
@@ -133,11 +135,13 @@ class _Inputs:
 
     @functools.cached_property
     def of_builds(self) -> set[str]:
-        """Of the runs of all kernels of the file."""
+        """Return the keys for the runs of all kernels of the file."""
         return {self.of(target, "spec") for target in self.plans}
 
     def _key(self, plan: LaunchPlan) -> str:
-        """Made once for all plans that differ in nothing that the key depends on: a job takes long of a file of many kernels."""
+        """Return a plan's key. Plans that differ in nothing that the key depends on share it, because making a job
+        takes long for a file of many kernels.
+        """
         same = plan.through, plan.gpu, plan.flags, plan.arguments, plan.stdin
         if same not in self._keys:
             job = job_builder.make(self._session, self._frozen, "run", "", plan)
@@ -146,12 +150,14 @@ class _Inputs:
 
 
 def is_started(session: Session, known: KernelStatus) -> bool:
-    """Whether something launches a kernel: its launch spec, the program that its file is, or a driver."""
+    """Say whether something launches a kernel: its launch spec, the program that its file is, or a driver."""
     return known.plan.through != "program" or bool(session.files[known.target.uri].scan.entries)
 
 
 def waits_for_import(session: Session, known: KernelStatus) -> bool:
-    """Whether nothing was compiled, since the last edit, of a kernel that only an import compiles: no file is imported unasked."""
+    """Say whether a kernel that only an import compiles has not been compiled since the last edit. No file is
+    imported unasked.
+    """
     kernel = known.kernel
     by_import = (
         kernel.dsl in SPECIFIED and kernel.language == "triton" and kernel.launchable and not kernel.generator
@@ -163,13 +169,15 @@ def waits_for_import(session: Session, known: KernelStatus) -> bool:
 
 
 def compiled_as_typed(session: Session) -> bool:
-    """Whether a Triton file that was compiled once is compiled again at each pause: in a trusted folder, on a machine without a GPU."""
+    """Say whether a Triton file that was compiled once is compiled again at each pause: in a trusted folder, on a
+    machine without a GPU.
+    """
     setup = session.setup
     return setup.settings.trusted and setup.machine is not None and not setup.machine.devices
 
 
 def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, ...]:
-    """Sentences on why a kernel has no figures, or no lens at all, and what to do; none where neither is so."""
+    """Return sentences on why a kernel has no figures, or no lens at all, and what to do. Return none if it has both."""
     kernel, scan = known.kernel, session.files[uri].scan
     if session.is_cell(uri) or not kernel.launchable:
         return ()
@@ -195,14 +203,18 @@ def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, .
 
 
 def is_uninstantiated(session: Session, uri: str, known: KernelStatus) -> bool:
-    """Return whether a kernel is a template of which the file's last compile, without errors, made no instance, and no run either."""
+    """Return whether a kernel is a template without an instance: the file's last compile had no errors and made none,
+    and no run did.
+    """
     return bool(
         known.kernel.template and not known.figures and not known.result and session.files[uri].compiled
     )
 
 
 def reasons(session: Session, uri: str) -> list[str]:
-    """Return why kernels of a file have no figures or no lens, a line for each reason, with the kernels' names before it."""
+    """Return why kernels of a file have no figures or no lens, a line for each reason, with the kernels' names before
+    it.
+    """
     names: dict[str, list[str]] = {}
     for known in of(session, uri):
         if why := "; ".join(why_nothing(session, uri, known)):
@@ -211,12 +223,14 @@ def reasons(session: Session, uri: str) -> list[str]:
 
 
 def launchable(session: Session, uri: str) -> list[KernelId]:
-    """The kernels of a file that can be run by themselves."""
+    """Return the kernels of a file that can be run by themselves."""
     return [status.target for status in of(session, uri) if status.kernel.launchable]
 
 
 def gpu_name(session: Session) -> str:
-    """The GPU that a run would get: this machine's own, or the one that is rented; empty where there is neither."""
+    """Return the GPU that a run would get: this machine's own, or the one that is rented. Return "" if there is
+    neither.
+    """
     setup = session.setup
     if setup.place() == "local":
         own = setup.own_gpu()
@@ -226,7 +240,7 @@ def gpu_name(session: Session) -> str:
 
 
 def warmth(session: Session, gpu: str) -> str:
-    """`warm until 14:05, $0.34 if it idles, Modal's rates` of a rented GPU that waits for the next run."""
+    """Return `warm until 14:05, $0.34 if it idles, Modal's rates` for a rented GPU that waits for the next run."""
     if session.setup.place() != "modal":
         return ""
     warm = session.setup.warm.get(gpu)
@@ -243,12 +257,12 @@ def warmth(session: Session, gpu: str) -> str:
 
 
 def main_launch(launches: tuple[Launches, ...]) -> Launches | None:
-    """The configuration that took most of the kernel's time: the one a single number speaks of."""
+    """Return the configuration that took most of the kernel's time. A single number is about this one."""
     return max(launches, key=lambda launches: launches.timing.median * launches.count, default=None)
 
 
 def block_of(session: Session, uri: str, kernel: Kernel) -> int | None:
-    """Threads per block as far as the text says: a constant launch in the file."""
+    """Return the threads of a block, if the text says so: by a constant launch in the file."""
     file = session.files.get(uri)
     if file is None:
         return None
@@ -261,8 +275,8 @@ def block_of(session: Session, uri: str, kernel: Kernel) -> int | None:
 
 
 def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resources) -> tuple[int | None, int]:
-    """(threads a block, bytes of dynamic shared memory) as launch spec, host code or launch bounds say; None where
-    nothing does.
+    """Return (threads of a block, bytes of dynamic shared memory) from the launch spec, host code or launch bounds.
+    The threads are None if none of them says.
     """
     shape = spec_cache.shape(session, uri, kernel) or (0, 0)
     launched = block_of(session, uri, kernel)
@@ -272,7 +286,9 @@ def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resource
 
 
 def _shared_of(session: Session, uri: str, kernel: Kernel) -> int | None:
-    """Bytes of dynamic shared memory of the launches of a file, the least of several; None where the text does not say."""
+    """Return the bytes of dynamic shared memory of a file's launches, the least of several. Return None if the text
+    does not say.
+    """
     launches = session.files[uri].scan.launches
     sizes = [
         each.shared for each in launches if each.kernel.rpartition("::")[2] == kernel.name and each.block
@@ -282,8 +298,8 @@ def _shared_of(session: Session, uri: str, kernel: Kernel) -> int | None:
 
 
 def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
-    """The compiler's figures of the instance that the last run or profile launched most; before one, those of the
-    instance that uses most registers. Whether it was launched is the second.
+    """Return the compiler's figures of the instance that the last run or profile launched most, and whether there was
+    one. Before any launch they are those of the instance that uses most registers.
     """
     assert known.figures
     resources = known.figures.resources
@@ -303,8 +319,9 @@ def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
 
 
 def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> tuple[str, ...]:
-    """`occ 75% (registers) at 256 threads` and shorter forms; with no block size to be had, `occ 100% from 64 threads`:
-    the best reachable, and the smallest block that reaches it, which the last form leaves out. Empty where it is not known.
+    """Return `occ 75% (registers) at 256 threads` and shorter forms. Without a known block size it is `occ 100% from
+    64 threads`: the best occupancy, and the smallest block that reaches it, which the last form leaves out. Return
+    none if it is not known.
     """
     if resources.registers is None:
         return ()
@@ -350,7 +367,7 @@ def limited_by(limits: occupancy.Occupancy) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`just now`, `5 min ago`, `3 days ago`."""
+    """Return `just now`, `5 min ago` or `3 days ago`."""
     if seconds < 60:
         return "just now"
     if seconds < 3600:
@@ -369,7 +386,7 @@ class HarnessStatus:
 
 
 def harness_status(session: Session, uri: str) -> HarnessStatus | None:
-    """What is known of a file's contract, judged against its present text; None where it keeps none."""
+    """Return what is known of a file's contract, compared with its present text. Return None if it has none."""
     entry, frozen = harness.of(session, uri), session.freeze(uri)
     if entry is None or frozen is None:
         return None

@@ -1,4 +1,4 @@
-"""Everything known about a kernel, as tables."""
+"""Shows everything known about a kernel as tables."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _MOST_REASONS = 6
 
 
 def profile_sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
-    """A profile with its conditions; `now` is Unix time in seconds."""
+    """Return a profile with its conditions. `now` is Unix time in seconds."""
     sections = profile_hover.sections(name, profiled, now, stale=stale)
     return [*sections, ("conditions of the profile", run_rows(profiled.finished))]
 
 
 def content(session: Session, uri: str, known: KernelStatus, now: float) -> list[Section]:
-    """Titled tables; empty where nothing is known yet."""
+    """Return titled tables, or none if nothing is known yet."""
     sections: list[Section] = []
     name = known.kernel.qualified
     if known.failed and known.failed.standing:
@@ -91,8 +91,8 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
 
 
 def compilation_rows(session: Session, uri: str) -> list[Row]:
-    """Where the flags of a CUDA file come from, and each that was inferred with its reason; none where nothing is
-    more than a plain call of nvcc.
+    """Return where the flags of a CUDA file come from, and each flag that was inferred with its reason. Return none
+    if it is compiled by a plain call of nvcc.
     """
     compilation = session.files[uri].compilation
     named = compilation.architectures or compilation.left_out or compilation.nvcc_not_started
@@ -115,7 +115,7 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
 
 
 def _spec_rows(result: RunResult) -> list[Row]:
-    """What a launch spec adds: rates and checks, and the change to the version before."""
+    """Return what a launch spec adds: rates and checks, and the change to the version before."""
     finished = result.finished
     rows: list[Row] = []
     if point := sweep_tables.shown(finished.points):
@@ -172,7 +172,7 @@ def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
 
 
 def _which(cold: Timing, warm: Timing) -> str:
-    """Which of the two times counts where the kernel is used; no measurement can tell that."""
+    """Return which of the two times counts where the kernel is used. No measurement can tell that."""
     ratio = cold.median / warm.median if warm.median else math.inf
     if ratio <= _EQUAL:
         return f"either: the cold time is at most {_EQUAL - 1:.0%} longer"
@@ -183,7 +183,9 @@ def _which(cold: Timing, warm: Timing) -> str:
 
 
 def _stopped(timing: Timing) -> str:
-    """Why no more launches were made: the median is known well enough, or the cap of launches and time."""
+    """Return why no more launches were made: the median is known well enough, or a limit of launches or time was
+    reached.
+    """
     error = f"the median is known to ±{units.percent(timing.error)}" if timing.error is not None else ""
     if timing.stopped == "precise":
         return f"n={timing.n}: {error or 'the median is known well enough'}"
@@ -191,7 +193,7 @@ def _stopped(timing: Timing) -> str:
 
 
 def _spread_rows(timing: Timing) -> list[Row]:
-    """How the launches lie around their median, as far as they are enough to tell."""
+    """Return how the launches spread around their median, if there are enough of them."""
     rows: list[Row] = []
     if timing.low is not None and timing.high is not None:
         rows.append(
@@ -219,7 +221,7 @@ def _occupancy(launches: Launches, known: KernelStatus) -> occupancy.Occupancy |
 
 
 def run_rows(finished: Finished) -> list[Row]:
-    """Which GPU, under which conditions, made by which tools."""
+    """Return which GPU was used, under which conditions, with which tools."""
     rows: list[Row] = []
     if finished.device:
         rows += _device_rows(finished.device)
@@ -279,7 +281,7 @@ def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
 
 
 def _energy(telemetry: Telemetry, step_j: float) -> str:
-    """`12.3 J, to 0.4 J`, and of a launch where one kernel had the GPU nearly all of the time."""
+    """Return `12.3 J, to 0.4 J`, and the energy of a launch if one kernel had the GPU nearly all of the time."""
     total = telemetry.energy_j or 0.0
     text = f"{total:.3g} J, to {step_j:.2g} J"
     if telemetry.launch_energy_j is None:

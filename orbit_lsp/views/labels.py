@@ -1,4 +1,4 @@
-"""The numbers of a kernel as short texts: the inlay hint at the end of its line, and cells of tables."""
+"""Writes the numbers of a kernel as short texts: the inlay hint at the end of its line, and cells of tables."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CONSTANT = re.compile(r"[+-]?[\d.]+|True|False|'.*'")
 
 
 def hint(session: Session, uri: str, known: KernelStatus) -> str:
-    """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`: what there is room for behind the kernel's line.
+    """Return `⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`: what has room behind the kernel's line.
 
-    An editor that draws no lens has the outcome and the bottleneck here.
+    If the editor draws no lens, the outcome and the bottleneck are here too.
     """
     wanted = session.setup.settings.hints
     lens = session.client.draws_lenses
@@ -60,7 +60,9 @@ def hint(session: Session, uri: str, known: KernelStatus) -> str:
 
 
 def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
-    """The last run's time, rates and configurations. `verdict`: that of a profile needs room beside them."""
+    """Return the last run's time, rates and configurations. `verdict`: the verdict of a profile needs room beside
+    them.
+    """
     if known.failed and not lens:
         return outcome.parts(known)
     result = known.result
@@ -99,7 +101,7 @@ def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
 
 
 def _by_spec(result: RunResult, *, lens: bool, verdict: bool) -> list[Part]:
-    """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`, of the first set of values."""
+    """Return `⏱ 288 µs ±0.2% · 2.80 TB/s (83%)` for the first set of values."""
     finished = result.finished
     timing = sweep_tables.total(result.launches)
     wrong = sweep_tables.verdict(finished.points).startswith("✗")
@@ -129,7 +131,7 @@ def _by_spec(result: RunResult, *, lens: bool, verdict: bool) -> list[Part]:
 
 
 def _launch_occupancy(session: Session, known: KernelStatus) -> list[Part]:
-    """Theoretical, of the one configuration that ran."""
+    """Return the theoretical occupancy of the one configuration that ran."""
     assert known.result
     launches = known.result.launches
     main = kernel_status.main_launch(launches)
@@ -141,7 +143,9 @@ def _launch_occupancy(session: Session, known: KernelStatus) -> list[Part]:
 
 
 def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -> list[Part]:
-    """`occ 75% · 40 regs · 8 KiB shared` of the instance that is launched; `counted`: the occupancy is there already."""
+    """Return `occ 75% · 40 regs · 8 KiB shared` for the instance that is launched. `counted`: the occupancy is shown
+    already.
+    """
     assert known.figures
     resources, launched = kernel_status.launched_instance(known)
     spills = (resources.spill_stores or 0) + (resources.spill_loads or 0)
@@ -170,7 +174,9 @@ def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -
 
 
 def _assumed(resources: Resources) -> list[Part]:
-    """`BLOCK=64 assumed`: a guessed size decides the figures, so it goes before most of them; a guessed type seldom does."""
+    """Return `BLOCK=64 assumed`. A guessed size decides the figures, so it comes before most of them; a guessed type
+    seldom matters.
+    """
     values = {
         name: value.removesuffix(_ASSUMED)
         for name, value in resources.constants.items()
@@ -188,13 +194,13 @@ def _assumed(resources: Resources) -> list[Part]:
 
 
 def architecture_of(known: KernelStatus) -> str | None:
-    """Of the GPU that the last run was on."""
+    """Return the architecture of the GPU of the last run."""
     device = known.result.finished.device if known.result else None
     return device.capability if device else None
 
 
 def configuration(launches: Launches) -> str:
-    """`<<<(262144, 1, 1), (256, 1, 1)>>>` in the field's notation, trailing ones left out."""
+    """Return `<<<(262144, 1, 1), (256, 1, 1)>>>` in CUDA's notation, without the default values at the end."""
     text = f"<<<{_dim(launches.grid)}, {_dim(launches.block)}"
     if launches.dynamic_shared:
         text += f", {launches.dynamic_shared}"
@@ -209,7 +215,7 @@ def _dim(size: tuple[int, int, int]) -> str:
 
 
 def change(difference: Difference) -> str:
-    """`-7%` against the version before; `±` where two runs of the same code may differ as much."""
+    """Return `-7%` against the version before, or `±` if two runs of the same code may differ as much."""
     if difference.verdict == "inconclusive":
         return "±"
     percent = 100 * difference.change

@@ -1,7 +1,7 @@
-"""Lenses above kernels, and the same commands as code actions for editors that draw no lens.
+"""Makes the lenses above kernels, and the same commands as code actions for editors that draw no lens.
 
-Both are sent resolved, with everything the command needs: Neovim 0.12 draws no lens that must be
-resolved first, and VS Code resolves only a code action's edit.
+Both are sent complete, with everything the command needs: Neovim 0.12 draws no lens that must be resolved first, and
+VS Code resolves only a code action's edit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AT_ONCE = 100
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
-    """`now` is on the monotonic clock."""
+    """Return the lenses of a file. `now` is on the monotonic clock."""
     making = in_steps(session, uri, now)
     while True:
         try:
@@ -45,7 +45,7 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
 def in_steps(
     session: Session, uri: str, now: float | None = None
 ) -> Generator[None, None, list[lsp.CodeLens]]:
-    """The same, with pauses. The text must not change before the end."""
+    """Make the lenses with pauses. The text must not change before the end."""
     file = session.files.get(uri)
     if file is None:
         return []
@@ -70,7 +70,7 @@ def in_steps(
 
 
 def answer(session: Session, uri: str) -> list[lsp.CodeLens]:
-    """The lenses of a file, for a client that asked: it draws these until it asks again."""
+    """Return the lenses of a file for a client that asked: it draws these until it asks again."""
     shown = lenses(session, uri)
     if file := session.files.get(uri):
         file.drawn_lenses = _drawn(shown)
@@ -78,7 +78,9 @@ def answer(session: Session, uri: str) -> list[lsp.CodeLens]:
 
 
 def are_news(session: Session, uri: str) -> bool:
-    """Return whether the client draws other lenses of an open file, or none. After that the client counts as having asked for them."""
+    """Return whether the client draws other lenses of an open file, or none. After this call the client counts as
+    having asked for them.
+    """
     file = session.files[uri]
     before, file.drawn_lenses = file.drawn_lenses, _drawn(lenses(session, uri))
     return before != file.drawn_lenses
@@ -90,7 +92,9 @@ def _drawn(shown: list[lsp.CodeLens]) -> list[tuple[int, object]]:
 
 
 def _in_order(shown: list[lsp.CodeLens]) -> list[lsp.CodeLens]:
-    """Each of a line's lenses begins a column later: Neovim sorts them by column, and equal ones come in any order."""
+    """Let each of a line's lenses begin a column later. Neovim sorts them by column, and equal ones come in any
+    order.
+    """
     counts: Counter[int] = Counter()
     for lens in shown:
         line = lens.range.start.line
@@ -112,7 +116,9 @@ def _callers(every: list[KernelStatus]) -> Callers:
 
 
 def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
-    """A kernel's lenses: its answer and its commands, in the order of the setting, within `fitting.LENS` columns."""
+    """Return a kernel's lenses: its answer and its commands, in the order of the setting, within `fitting.LENS`
+    columns.
+    """
     if session.is_cell(uri):
         return _of_cell(session, known, callers, now)
     available = commands(session, known, callers, now)
@@ -147,7 +153,9 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
 
 
 def _of_cell(session: Session, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
-    """The answer alone, as the notebook runs its cells itself; a draft where a cell of CUDA could not be run."""
+    """Return only the answer of a cell, because the notebook runs its cells itself. A cell of CUDA that could not be
+    run gets a draft too.
+    """
     wanted = [part for part in session.setup.settings.lens.parts if part in ("outcome", "verdict")]
     if text := fitting.fit(_answer(session, known, wanted), fitting.LENS):
         return [kernel_commands.answer(known, text)]
@@ -190,7 +198,7 @@ def replace_title(command: lsp.Command, title: str) -> lsp.Command:
 
 
 def gpu_command(session: Session) -> lsp.Command | None:
-    """Which GPU runs are rented on, where they are."""
+    """Return the lens that names the rented GPU for runs, if runs go to Modal."""
     if session.setup.place() != "modal":
         return None
     gpu = session.setup.rents()
@@ -200,7 +208,7 @@ def gpu_command(session: Session) -> lsp.Command | None:
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
-    """For the kernels whose definition meets the lines `first` to `last`."""
+    """Return the actions for the kernels whose definition meets the lines `first` to `last`."""
     offered: list[lsp.CodeAction] = []
     together: list[lsp.Command] = []
     every = kernel_status.of(session, uri)
@@ -224,8 +232,9 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 
 
 def _first(session: Session, title: str, command: lsp.Command) -> lsp.CodeAction:
-    """*Run*, else *Draft* or *Cancel*, stands before what another server offers for the line: clangd's *Expand macro*
-    rewrites the source. Helix goes by the kind; where lenses are drawn, a quick fix may be applied by itself.
+    """Return *Run*, else *Draft* or *Cancel*, as an action that comes before other servers' actions for the line:
+    clangd's *Expand macro* rewrites the source. Helix sorts by the kind. Editors that draw lenses may apply a quick
+    fix by themselves, so there it has none.
     """
     is_run = command.command == "orbit.run"
     leads = is_run or command.command in ("orbit.draft", "orbit.cancel")
@@ -235,7 +244,7 @@ def _first(session: Session, title: str, command: lsp.Command) -> lsp.CodeAction
 
 
 def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:
-    """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
+    """Return *Run on all* for a kernel that can be run and does not run now, if there is a Modal account."""
     kernel = known.kernel
     gpus = session.setup.settings.gpus
     if not (
@@ -255,7 +264,9 @@ def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:
 
 
 def _each_gpu(session: Session) -> list[lsp.Command]:
-    """A client that cannot be asked chooses in its list of code actions."""
+    """Return a command for each GPU. A client that cannot be asked lets the author choose in its list of code
+    actions.
+    """
     settings = session.setup.settings
     other_gpus = [gpu for gpu in settings.gpus if gpu != settings.gpu]
     return [
@@ -265,7 +276,7 @@ def _each_gpu(session: Session) -> list[lsp.Command]:
 
 
 def commands(session: Session, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
-    """The commands of a kernel's lenses; `now` is on the monotonic clock, in seconds."""
+    """Return the commands of a kernel's lenses. `now` is on the monotonic clock, in seconds."""
     kernel = known.kernel
     if kernel.dsl not in RUNNABLE:
         return []
@@ -295,7 +306,7 @@ def commands(session: Session, known: KernelStatus, callers: Callers, now: float
 
 
 def _run_title(session: Session, known: KernelStatus) -> str:
-    """Names the GPU that a click gets; what is rented and waits is warm."""
+    """Return the title of a run with the GPU that a click gets. A rented GPU that waits is called warm."""
     gpu = kernel_status.gpu_name(session)
     rents = session.setup.place() == "modal" and session.setup.modal_account
     if known.plan.gpu and rents:
@@ -308,7 +319,7 @@ def _run_title(session: Session, known: KernelStatus) -> str:
 
 
 def _without_a_gpu(session: Session) -> str:
-    """The title of a run that gets no GPU: what is missing, and the GPU that the author chose."""
+    """Return the title of a run that gets no GPU: what is missing, and the GPU that the author chose."""
     setup = session.setup
     local = setup.place() == "local"
     if local and (setup.machine is None or setup.host):
@@ -321,7 +332,9 @@ def _without_a_gpu(session: Session) -> str:
 
 
 def _through(session: Session, known: KernelStatus, run: str) -> str:
-    """The title of a run with its driver's name, and a mark while no run has shown that it launches the kernel."""
+    """Return the title of a run with its driver's name. It has a mark while no run has shown that the driver launches
+    the kernel.
+    """
     driver = known.plan.driver
     if driver is None:
         return run
@@ -333,12 +346,12 @@ def _through(session: Session, known: KernelStatus, run: str) -> str:
 
 
 def _is_local(known: KernelStatus) -> bool:
-    """Whether a click runs a program of the project, which no rented GPU can."""
+    """Say whether a click runs a program of the project. No rented GPU can."""
     return known.plan.driver is not None and known.plan.driver.kind == "program"
 
 
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
-    """The same run for code that is not the author's; None where it is that already, or cannot be."""
+    """Return the same run for code that is not the author's. Return None if it is that already, or cannot be."""
     always = session.setup.settings.modal.restricted
     if (
         command.command != "orbit.run"
@@ -354,7 +367,7 @@ def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> 
 
 
 def regressed(session: Session, known: KernelStatus) -> list[Part]:
-    """`+12% since 3 edits`, where the history says that the code as it stands was faster before."""
+    """Return `+12% since 3 edits`, if the history says that the present code was faster before."""
     digest, worse = session.results.regressions.get(known.target, ("", None))
     if worse is None or digest != known.digest:
         return []
@@ -363,7 +376,7 @@ def regressed(session: Session, known: KernelStatus) -> list[Part]:
 
 
 def regression(worse: Regression) -> str:
-    """`+12% since 3 edits`: against the fastest version, that many versions ago."""
+    """Return `+12% since 3 edits`, against the fastest version, that many versions ago."""
     edits = "1 edit" if worse.edits == 1 else f"{worse.edits} edits"
     percent = 100 * worse.change
     return f"{percent:+.0f}% since {edits}" if percent >= 10 else f"{percent:+.1f}% since {edits}"
@@ -376,7 +389,9 @@ def missing_entry(kernel: Kernel) -> str:
 
 
 def _of_caller(session: Session, helper: Kernel, callers: Callers) -> list[lsp.Command]:
-    """A helper runs what calls it: a caller that can be run as it stands, else the draft of the first one."""
+    """Return commands that run a caller of a helper: one that can be run as it stands, else the draft of the first
+    one.
+    """
     available = [caller for name in helper.callers for caller in callers.get(name, ())]
     for caller in available:
         if kernel_status.is_started(session, caller):

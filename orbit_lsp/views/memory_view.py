@@ -1,4 +1,4 @@
-"""What compute-sanitizer found in a kernel: a few words for its line, a table for its hover."""
+"""Shows what compute-sanitizer found in a kernel: a few words for its line, a table for its hover."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = tuple[str, str, str]
 
 
 def label(session: Session, uri: str, known: KernelStatus) -> str:
-    """`✓ memory checked`, `✗ 2 faults of memory`; empty where nothing is known."""
+    """Return `✓ memory checked` or `✗ 2 faults of memory`. Return "" if nothing is known."""
     check = session.results.memory_checks.get(known.target)
     if check is None:
         return ""
@@ -23,7 +23,7 @@ def label(session: Session, uri: str, known: KernelStatus) -> str:
 
 
 def section(session: Session, uri: str, known: KernelStatus, now: float) -> tuple[str, list[Row]] | None:
-    """The last memory check; None without one. `now` is Unix time in seconds."""
+    """Return the last memory check, or None without one. `now` is Unix time in seconds."""
     check = session.results.memory_checks.get(known.target)
     if check is None:
         return None
@@ -44,7 +44,7 @@ def section(session: Session, uri: str, known: KernelStatus, now: float) -> tupl
 
 
 def is_stale(session: Session, uri: str, known: KernelStatus, check: MemoryCheck) -> bool:
-    """Whether the kernel, a file that was read or a setting is no longer what it was."""
+    """Say whether the kernel, a file that was read or a setting has changed since."""
     if check.digest != known.digest or session.disk.changed(path_of(uri), check.files):
         return True
     frozen = session.freeze(uri)

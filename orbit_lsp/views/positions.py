@@ -1,4 +1,4 @@
-"""Spans in code points -> ranges in the units the client chose."""
+"""Converts spans in code points into ranges in the client's units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbit_remote.common import limits
 
 
 def position(session: Session, document: Document, line: int, column: int) -> lsp.Position:
-    """`line` and `column` count from 0, the column in code points; the answer is in the client's encoding."""
+    """Return a position in the client's encoding. `line` and `column` count from 0, the column in code points."""
     return lsp.Position(line, to_client(document.line(line), column, session.client.encoding))
 
 
@@ -23,24 +23,28 @@ def of_span(session: Session, document: Document, span: Span) -> lsp.Range:
 
 
 def line_end(session: Session, document: Document, line: int) -> lsp.Position:
-    """Behind the last character that is not white space; `line` counts from 0. Of a line that is longer than `limits.KERNEL_LINE`, there."""
+    """Return the place behind the last character that is not white space. `line` counts from 0. In a line that is
+    longer than `limits.KERNEL_LINE` it is the place at that limit.
+    """
     return position(session, document, line, len(shown(document, line).rstrip()))
 
 
 def whole_line(session: Session, document: Document, line: int) -> lsp.Range:
-    """From the first character that is not white space to the last."""
+    """Return the range from the first character that is not white space to the last."""
     text = shown(document, line).rstrip()
     start = len(text) - len(text.lstrip())
     return lsp.Range(position(session, document, line, start), position(session, document, line, len(text)))
 
 
 def shown(document: Document, line: int) -> str:
-    """A line as far as views look at it: its beginning, if it is endless."""
+    """Return the part of a line that views look at. Of an endless line that is its beginning."""
     return document.line(line)[: limits.KERNEL_LINE.most]
 
 
 def edit_of(document: Document, edits: list[lsp.TextEdit], *, versioned: bool) -> lsp.WorkspaceEdit:
-    """Edits of a file. `versioned`: the client takes `documentChanges`, and refuses those of an older text."""
+    """Return edits of a file as a workspace edit. `versioned`: the client accepts `documentChanges`, and refuses
+    those of an older text.
+    """
     if not versioned:
         return lsp.WorkspaceEdit(changes={document.uri: edits})
     of = lsp.OptionalVersionedTextDocumentIdentifier(document.uri, version=document.version)

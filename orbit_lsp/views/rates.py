@@ -1,4 +1,4 @@
-"""Bytes and operations per second of what a launch spec ran, judged against what the GPU can do."""
+"""Computes bytes and operations per second of what a launch spec ran, and compares them with what the GPU can do."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HINT_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`value` is per second; `limit` names the peak it is held against, None where none is known.
+    """A rate. `value` is per second. `limit` names the peak that it is compared with; None if none is known.
 
-    `suspect` is what a rate above the peak casts doubt on. `resident` says that everything the launches
-    touch fits in L2.
+    If a rate is above the peak, `suspect` is what must be wrong. `resident` says that everything the launches touch
+    fits in L2.
     """
 
     kind: Literal["memory", "arithmetic"]
@@ -41,12 +41,14 @@ class Rate:
 
     @property
     def share(self) -> float | None:
-        """Of the peak; None for a rate that cannot be true."""
+        """Return the share of the peak. Return None for a rate that cannot be true."""
         return None if self.suspect else peaks.share(self.value, self.peak)
 
     @property
     def share_reached(self) -> float | None:
-        """Of what this GPU was measured to reach; None where it was not, or the rate cannot be true."""
+        """Return the share of what this GPU was measured to reach. Return None if it was not measured, or the rate
+        cannot be true.
+        """
         if self.suspect or self.peak is None or not self.peak.reached:
             return None
         return self.value / self.peak.reached
@@ -60,7 +62,7 @@ class Rate:
 def of(
     point: Point, nanoseconds: float | None, device: Device | None, elements: tuple[str, ...]
 ) -> list[Rate]:
-    """Of the bytes and operations that a spec declares, over the cold time of all its launches."""
+    """Return the rates of the bytes and operations that a spec declares, over the cold time of all its launches."""
     rates: list[Rate] = []
     known = peaks.peaks(device) if device else None
     if (value := peaks.rate(point.bytes, nanoseconds)) is not None:
@@ -79,7 +81,9 @@ def of(
 
 
 def short(rates: list[Rate]) -> tuple[str, ...]:
-    """The one that says most, for a kernel's line, the longest form first: a doubt, else the one nearest to its peak."""
+    """Return the rate that says most, for a kernel's line, the longest form first. It is one with a doubt, else the
+    one nearest to its peak.
+    """
     if not rates:
         return ()
     best = max(rates, key=lambda rate: (rate.suspect is not None, rate.share or 0, rate.kind == "memory"))
@@ -99,7 +103,7 @@ def short(rates: list[Rate]) -> tuple[str, ...]:
 
 
 def explained(rate: Rate) -> tuple[str, str]:
-    """(value, where it comes from) in full."""
+    """Return (value, where it comes from) in full."""
     word = "bytes" if rate.kind == "memory" else "flops"
     source = f"declared {word} over the cold median"
     if rate.peak is None:
@@ -128,6 +132,6 @@ def explained(rate: Rate) -> tuple[str, str]:
 
 
 def _spelled(operation: str) -> str:
-    """`FP16 tensor cores`, `FP32`."""
+    """Return the name of an operation: `FP16 tensor cores`, `FP32`."""
     name, _, tensor = operation.partition(" ")
     return f"{name.upper()} tensor" if tensor else name.upper()

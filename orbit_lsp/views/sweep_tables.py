@@ -1,4 +1,4 @@
-"""What a launch spec was run with: the time of each set of values, its checks, and all of them as a table."""
+"""Shows the values with which a launch spec was run: the time of each set, its checks, and all of them as a table."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from orbit_remote.common.messages import Check, Launches, Point
 
 
 def timed(points: Sequence[Point]) -> list[Point]:
-    """Those that are no cases."""
+    """Return the points that are no cases."""
     return [point for point in points if not point.case]
 
 
 def shown(points: Sequence[Point]) -> Point | None:
-    """The one that a single number speaks of, as `Finished.launches` does: the first that was timed."""
+    """Return the point that a single number is about, as in `Finished.launches`: the first that was timed."""
     return next((point for point in points if point.launches), None)
 
 
 def total_ns(launches: Sequence[Launches]) -> float | None:
-    """Cold time of all launches of a spec together; None where there is none."""
+    """Return the cold time of all launches of a spec together. Return None if there is none."""
     if timing := total(launches):
         return timing.median
     return sum(launch.timing.median for launch in launches) if launches else None
 
 
 def total(launches: Sequence[Launches]) -> Timing | None:
-    """Of all launches of a spec together: their sum in each round, where every sample of them is there."""
+    """Return the timing of all launches of a spec together: their sum in each round, if every sample of them is
+    there.
+    """
     if len(launches) < 2:
         return launches[0].timing if launches else None
     samples = [launch.timing.samples for launch in launches]
@@ -48,31 +50,33 @@ def total(launches: Sequence[Launches]) -> Timing | None:
 
 
 def rated_ns(launches: Sequence[Launches]) -> float | None:
-    """What a rate may be taken of: None too where the time is under what the recording can tell."""
+    """Return the time from which a rate may be computed. Return None also if the time is below what the recording can
+    measure.
+    """
     timing = total(launches)
     return None if timing and timing.under is not None else total_ns(launches)
 
 
 def time_text(launches: Sequence[Launches]) -> str:
-    """`288 µs ±0.2%`, of several launches their sum."""
+    """Return `288 µs ±0.2%`, for several launches their sum."""
     timing = total(launches)
     return units.timing(timing) if timing else units.time(total_ns(launches))
 
 
 def median_text(launches: Sequence[Launches]) -> str:
-    """As `time_text`, without the spread."""
+    """Return the same as `time_text` without the spread."""
     timing = total(launches)
     return units.median(timing) if timing else units.time(total_ns(launches))
 
 
 def values_text(point: Point) -> str:
-    """`n = 1024, BLOCK = 128`, `case tail`; empty for a spec without sweeps."""
+    """Return `n = 1024, BLOCK = 128` or `case tail`. Return "" for a spec without sweeps."""
     values = ", ".join(f"{name} = {value}" for name, value in point.values.items())
     return (f"case {point.case}" + (f" ({values})" if values else "")) if point.case else values
 
 
 def verdict(points: Sequence[Point]) -> str:
-    """`✓` where everything expected was so, `✗ …` with the first that was not; empty without an expectation."""
+    """Return `✓` if all expectations held, `✗ …` with the first that did not, "" without an expectation."""
     checks = [(point, check) for point in points for check in point.checks]
     failed = next(((point, check) for point, check in checks if not check.passed), None)
     if failed is None:
@@ -84,7 +88,7 @@ def verdict(points: Sequence[Point]) -> str:
 
 
 def differing(check: Check) -> str:
-    """`12 of 67,108,864 differ`, or what is compared where it is not said how many."""
+    """Return `12 of 67,108,864 differ`, or what is compared if the number is not known."""
     if check.message:
         return check.message
     if not check.differing:
@@ -93,7 +97,9 @@ def differing(check: Check) -> str:
 
 
 def telling(points: Sequence[Point]) -> list[Point]:
-    """Those whose checks a hover has room for: the one on the line, and what went wrong. The table has all."""
+    """Return the points whose checks a hover has room for: the one on the line, and those that failed. The table has
+    all.
+    """
     point_shown = shown(points) or next(iter(points), None)
     return [
         point for point in points if point is point_shown or not all(check.passed for check in point.checks)
@@ -101,7 +107,7 @@ def telling(points: Sequence[Point]) -> list[Point]:
 
 
 def check_rows(points: Sequence[Point]) -> list[tuple[str, str, str]]:
-    """(what, how it went, source) of every check."""
+    """Return (what, how it went, source) for every check."""
     rows: list[tuple[str, str, str]] = []
     for point in points:
         for check in point.checks:
@@ -128,7 +134,7 @@ def _outcome(check: Check) -> str:
 
 
 def table(result: RunResult, title: str) -> Table | None:
-    """Every set of values, a row each; None for a spec that was run with one alone."""
+    """Return every set of values, a row each. Return None for a spec that ran with only one."""
     points = result.finished.points
     if len(points) < 2:
         return None
@@ -164,7 +170,7 @@ def table(result: RunResult, title: str) -> Table | None:
 
 
 def tuning(launches: Launches) -> Table | None:
-    """What autotuning tried, the fastest first; None for a kernel that was not tuned."""
+    """Return what autotuning tried, the fastest first. Return None for a kernel that was not tuned."""
     if not launches.tuning:
         return None
     tried = sorted(launches.tuning, key=lambda tried: (tried.median is None, tried.median or 0))

@@ -1,4 +1,4 @@
-"""Tables that read well as markdown and as plain text: the hover, the command line and reports show the same ones."""
+"""Tables that read well as markdown and as plain text. The hover, the command line and reports show the same ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 
 class CodeCell(str):
-    """A cell that is shown as code; everything else is text and escaped as such."""
+    """A cell that is shown as code. Everything else is text, and is escaped."""
 
     __slots__ = ()
 
 
 class Link(str):
-    """A cell that leads to a file, of which `address` is the quoted URI, where links are drawn."""
+    """A cell that links to a file, for readers that draw links. `address` is the file's quoted URI."""
 
     __slots__ = ("address",)
 
@@ -62,7 +62,9 @@ _COUNTER = 40
 
 
 def render(sections: Sequence[Section], *, markdown: bool, columns: int | None = None) -> str:
-    """`columns`: rows of plain text that are longer go on under their values; a float would wrap them anywhere."""
+    """Write sections as text. `columns`: longer rows of plain text go on under their values; a float window would
+    wrap them anywhere.
+    """
     parts: list[str] = []
     for section in sections:
         if isinstance(section, Table):
@@ -87,7 +89,7 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
 
 
 def _short(row: Row) -> Row:
-    """Without the details of a long source: a report has them."""
+    """Return a row without the details of a long source: a report has them."""
     what, value, source = row
     if isinstance(source, CodeCell):
         return row if len(source) <= _COUNTER else (what, value, CodeCell(f"{source[: _COUNTER - 1]}…"))
@@ -97,7 +99,7 @@ def _short(row: Row) -> Row:
 
 
 def _wrapped(row: Row, width: int, columns: int | None) -> list[str]:
-    """A row of plain text; what is too long goes on under its value."""
+    """Return a row of plain text. What is too long goes on under its value."""
     what, value, source = row
     text = f"{value}  [{source}]" if source else value
     head = f"  {what:<{width}}  "
@@ -151,12 +153,12 @@ def _cell(cell: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A code span; a name that could end it, or the table's cell, is escaped text instead."""
+    """Return a code span. A name that could end the span or the table's cell becomes escaped text instead."""
     return escape(text) if re.search(r"[`|\n]", text) else f"`{text}`"
 
 
 def escape(text: str) -> str:
-    """Text of a program or compiler must not become markup or break the table."""
+    """Escape the text of a program or compiler, so that it does not become markup or break the table."""
     for character in "\\`*_[]<>|#~":
         text = text.replace(character, "\\" + character)
     return text.replace("\r", " ").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The history of a kernel: a row for each version, how its time changed, and what a profile found."""
+"""Shows the history of a kernel: a row for each version, how its time changed, and what a profile found."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SPEED = {"compute": bottleneck.COMPUTE, "memory": bottleneck.MEMORY}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One version in one setup; `ns` is the median of its runs' times, `low` and `high` the quickest and slowest
-    run. `number` counts versions from 1, `setup` is what its times may be compared within.
+    """One version in one setup. `ns` is the median of its runs' times, `low` and `high` are the quickest and slowest
+    run. `number` counts versions from 1. Times may be compared only within one `setup`.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Row:
 
 
 def rows(entries: Sequence[HistoryEntry]) -> list[Row]:
-    """Versions in the order in which they were run, a row for each setup that a version was run in."""
+    """Return the versions in the order in which they ran, a row for each setup of a version."""
     listed: list[Row] = []
     for number, version in enumerate(grouped(entries), 1):
         setups = list(dict.fromkeys(setup(run) for run in version.runs if run.action == "run")) or [None]
@@ -59,7 +59,7 @@ def rows(entries: Sequence[HistoryEntry]) -> list[Row]:
 
 
 def table(entries: Sequence[HistoryEntry], kernel: str, now: float | None = None) -> Table:
-    """Columns that no version fills are left out."""
+    """Return the table, without columns that no version fills."""
     every = rows(entries)
     cells: list[tuple[str, ...]] = []
     before: dict[object, float] = {}
@@ -109,7 +109,7 @@ def _cells(row: Row, before: float | None, now: float) -> tuple[str, ...]:
 
 
 def _profiled(version: Version) -> str:
-    """`memory 92%, compute 31%, occupancy 78%` of the last profile of a version."""
+    """Return `memory 92%, compute 31%, occupancy 78%` for the last profile of a version."""
     for run in reversed(version.runs):
         profile = counter_diff.main(run.result.finished.profiles) if run.action == "profile" else None
         if profile:

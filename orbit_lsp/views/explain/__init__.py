@@ -1,1 +1,1 @@
-"""What things mean: outcomes, counters, diagnostics, the instructions of a listing"""
+"""Explains things: outcomes, counters, diagnostics, the instructions of a listing."""

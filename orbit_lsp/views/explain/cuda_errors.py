@@ -1,4 +1,6 @@
-"""CUDA's errors by name, those of the driver and of the runtime, and by number: what each means and what usually causes it."""
+"""CUDA's errors by name, those of the driver and of the runtime, and by number. Each has its meaning and its usual
+cause.
+"""
 
 from __future__ import annotations
 

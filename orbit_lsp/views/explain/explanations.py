@@ -1,6 +1,6 @@
-"""What each outcome, exit code, diagnostic, label, counter, stall reason, word of launch specs and setting means.
+"""Explains each outcome, exit code, diagnostic, label, counter, stall reason, word of launch specs and setting.
 
-One text each: the hover, `orbit-lsp explain` and docs/guide/explain.md show it.
+Each has one text: the hover, `orbit-lsp explain` and docs/guide/explain.md show it.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`names` are what it is found by, the first is its title."""
+    """An explanation. It is found by its `names`; the first is its title."""
 
     kind: Kind
     names: tuple[str, ...]
@@ -392,7 +392,9 @@ def _setting(default: object, description: str) -> str:
 
 
 def explain(word: str) -> list[Explanation]:
-    """Everything of this name: exact names first, else the stall reason within a counter's name; empty where there is none."""
+    """Return everything with this name, exact names first, else the stall reason within a counter's name. Return none
+    if there is none.
+    """
     wanted = _plain(re.sub(r"^n=\d+$", "n=", word))
     wanted = re.sub(r"^(?:cuda error:? |ptxas )?\(?(c?\d{3,4})\)?$", r"\1", wanted)  # as messages write them
     explanations = [entry for entry in entries() if wanted in map(_plain, entry.names)]
@@ -422,7 +424,9 @@ def explain(word: str) -> list[Explanation]:
 
 
 def suggestions(word: str) -> list[str]:
-    """The names nearest to an unknown word: those that contain it, else those that are spelled alike; five at most."""
+    """Return the names nearest to an unknown word: those that contain it, else those with a similar spelling; five at
+    most.
+    """
     names = {_plain(name): name for entry in reversed(entries()) for name in reversed(entry.names)}
     wanted = _plain(word)
     inside = [name for plain, name in names.items() if wanted and wanted in plain]

@@ -1,4 +1,6 @@
-"""The instructions that a line was compiled to, in a hover, and their number: where its kernel's SASS is being looked at."""
+"""Shows the instructions that a line was compiled to in a hover, and their number, while somebody looks at the
+kernel's SASS.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _MOST = 12
 
 
 def of_line(session: Session, uri: str, line: int) -> list[Section]:
-    """For line `line`, from 0, of the present text; empty where it was compiled to nothing, or was edited since."""
+    """Return sections for line `line`, from 0, of the present text. They are empty if it was compiled to nothing, or
+    was edited since.
+    """
     file = session.files.get(uri)
     sections: list[Section] = []
     for (target, level), made in session.results.listings.items():
@@ -45,8 +49,8 @@ def of_line(session: Session, uri: str, line: int) -> list[Section]:
 
 
 def counts(session: Session, uri: str) -> list[tuple[int, str]]:
-    """(line from 0, `12 instructions`) of the present text, as far as the author wants them; with the least and the most where
-    a line was compiled several times.
+    """Return (line from 0, `12 instructions`) for the present text, if the author wants them. A line that was
+    compiled several times has the least and the most.
     """
     file = session.files.get(uri)
     if file is None or not session.setup.settings.hints.instructions:
@@ -70,7 +74,7 @@ def counts(session: Session, uri: str) -> list[tuple[int, str]]:
 
 @lru_cache(maxsize=16)
 def _counted(text: str, path: str) -> Counter[int]:
-    """How many instructions of a listing are of each line of the file at `path`, from 0."""
+    """Count the instructions of a listing for each line of the file at `path`, from 0."""
     return Counter(
         each.line - 1
         for each in listing.read(text)

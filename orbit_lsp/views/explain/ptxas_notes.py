@@ -1,4 +1,4 @@
-"""What ptxas remarks on a kernel while it assembles it: each note by its code, and by the words that it is known by."""
+"""ptxas' remarks on a kernel while it assembles it. Each note has its code, and the words by which it is recognised."""
 
 from __future__ import annotations
 

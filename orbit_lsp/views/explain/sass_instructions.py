@@ -1,6 +1,6 @@
 """What the instructions of NVIDIA's GPUs do, a line each, in our words, after the tables of "CUDA Binary Utilities".
 
-The tables name what each mnemonic is for; what its modifiers (`.E`, `.64`, `.GE`) and operands mean is not documented there.
+The tables say what each mnemonic is for. They do not document modifiers (`.E`, `.64`, `.GE`) and operands.
 """
 
 from __future__ import annotations
@@ -257,5 +257,5 @@ MEANINGS: dict[str, str] = {name: meaning for name, _, meaning in (line.partitio
 
 
 def meaning(mnemonic: str) -> str:
-    """Of `LDG.E.64` as of `LDG`; empty for what the tables do not name."""
+    """Return the meaning of a mnemonic, the same for `LDG.E.64` as for `LDG`. Return "" if the tables do not have it."""
     return MEANINGS.get(mnemonic.partition(".")[0].upper(), "")

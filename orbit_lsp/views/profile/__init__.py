@@ -1,1 +1,1 @@
-"""Profiles in the editor: hints, hovers, annotated lines."""
+"""Shows profiles in the editor: hints, hovers, annotated lines."""

@@ -1,4 +1,4 @@
-"""Counters as rows: what a number is, how it reads in the report's own unit, and NVIDIA's name of it."""
+"""Shows counters as rows: what a number is, its value in the report's own unit, and NVIDIA's name for it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _OFF_WITHOUT_USE = frozenset(
 
 
 def rows(profile: Profile, wanted: Iterable[tuple[str, str]]) -> list[Row]:
-    """Those of the counters that the report has."""
+    """Return rows for those of the counters that the report has."""
     listed: list[Row] = []
     for title, name in wanted:
         metric = profile.metrics.get(name)
@@ -84,7 +84,7 @@ def rows(profile: Profile, wanted: Iterable[tuple[str, str]]) -> list[Row]:
 
 
 def text(metric: Metric) -> str:
-    """`70.3 µs`, `78.7%`, `2.64 TB/s`, `1980 MHz`, `6,291,456 sectors`."""
+    """Write a counter: `70.3 µs`, `78.7%`, `2.64 TB/s`, `1980 MHz`, `6,291,456 sectors`."""
     value, unit = metric.value, metric.unit.replace("second", "s")
     match unit:
         case "ns":
@@ -107,7 +107,7 @@ def text(metric: Metric) -> str:
 
 
 def _plural(unit: str, value: float) -> str:
-    """`sectors`, `bytes per sector`; NVIDIA's units are singular."""
+    """Return the plural of a unit: `sectors`, `bytes per sector`. NVIDIA's units are singular."""
     amount, _, of = unit.partition("/")
     if not re.fullmatch(r"[a-z]+", amount):
         return unit
@@ -116,7 +116,7 @@ def _plural(unit: str, value: float) -> str:
 
 
 def limiters(profile: Profile) -> Row | None:
-    """What holds the theoretical occupancy down; None where the report has no limits, or there is no limit."""
+    """Return what limits the theoretical occupancy. Return None if the report has no limits, or none limits it."""
     known = {
         name: percent
         for name, counter in LIMITS.items()

@@ -38,7 +38,7 @@ _DOES = re.compile(r"(?:Try|Consider|To increase|To reduce|If you do not)\b|.*\b
 
 
 def steps(profile: Profile) -> list[str]:
-    """Sentences without a full stop, the most concrete first; at most three, none without counters."""
+    """Return at most three sentences without a full stop, the most concrete first. Return none without counters."""
     sentences = _of_lines(profile)[: _MOST - 1]
     if verdict := bottleneck.verdict(profile):
         traffic = verdict.kind in ("memory", "balanced", "latency")
@@ -49,7 +49,7 @@ def steps(profile: Profile) -> list[str]:
 
 
 def _of_lines(profile: Profile) -> list[str]:
-    """The worst line of each kind of waste, by its samples."""
+    """Return a sentence for the worst line of each kind of waste, by its samples."""
     worst: dict[str, str] = {}
     for line in sorted(profile.lines, key=lambda profiled: -profiled.samples):
         for warning in profile_lines.warnings(line, profile, _EXCESS):
@@ -65,7 +65,7 @@ def _of_bottleneck(verdict: BottleneckVerdict) -> str:
 
 
 def _of_rules(profile: Profile) -> str:
-    """NVIDIA's own words: the sentence of its best rule that says what to do."""
+    """Return the sentence of NVIDIA's best rule that says what to do."""
     for advice in profile_hover.advice(profile):
         if advice.title.startswith("Not Selected"):
             continue  # these warps could issue: nothing is lost

@@ -1,4 +1,4 @@
-"""A profile on its kernel's line: time, bottleneck, occupancy, registers, waves."""
+"""Shows a profile on its kernel's line: time, bottleneck, occupancy, registers, waves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MARK = "◔"
 
 
 def parts(profiled: Profiled, *, time: bool, verdict: bool = True) -> list[Part]:
-    """`◔ 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves`. `time` where no run has a truer one,
-    `verdict` where no lens has it.
+    """Return `◔ 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves`. It has the time if no run has a
+    better one (`time`), and the bottleneck if no lens shows it (`verdict`).
     """
     profile = profiled.main
     if profile is None:
@@ -47,7 +47,7 @@ def _counted(profile: Profile, *, verdict: bool) -> list[Part]:
 
 
 def time_text(profiled: Profiled) -> str:
-    """`70.3 µs` by the counters, `288 µs ±0.2%` where only times are known; empty where there is neither."""
+    """Return `70.3 µs` from the counters, or `288 µs ±0.2%` if only times are known. Return "" without either."""
     profile = profiled.main
     if profile is None:
         return ""
@@ -58,7 +58,7 @@ def time_text(profiled: Profiled) -> str:
 
 
 def occupancy(profile: Profile) -> str:
-    """`76% of 100%`: achieved of theoretical; empty where the first is not known."""
+    """Return `76% of 100%`: achieved of theoretical. Return "" if the first is not known."""
     achieved, most = bottleneck.value(profile, ACHIEVED), bottleneck.value(profile, THEORETICAL)
     if achieved is None:
         return ""
@@ -67,7 +67,7 @@ def occupancy(profile: Profile) -> str:
 
 
 def _times(profiled: Profiled, profile: Profile) -> list[Part]:
-    """What is known where the counters were refused: the hover says by whom, and what would help."""
+    """Return what is known if the counters were refused. The hover says who refused them, and what would help."""
     parts: list[Part] = []
     launches, device = launched(profiled, profile), profiled.finished.device
     if launches and device and device.capability:
@@ -79,7 +79,7 @@ def _times(profiled: Profiled, profile: Profile) -> list[Part]:
 
 
 def launched(profiled: Profiled, profile: Profile) -> Launches | None:
-    """The launches that a profile without counters is of."""
+    """Return the launches of a profile without counters."""
     same = [launch for launch in profiled.finished.launches if launch.symbol == profile.symbol]
     shaped = [
         launches

@@ -1,6 +1,6 @@
-"""A profile in full: on its kernel's signature everything, on a line what was counted there.
+"""Shows a profile in full: everything on its kernel's signature, and on a line what was counted there.
 
-Every number stands with NVIDIA's name of its counter, in the unit of the report.
+Every number has NVIDIA's name of its counter, and the unit of the report.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAMPLES = "smsp__pcsamp_sample_count"
 
 
 def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
-    """A profile as titled tables; `now` is Unix time in seconds."""
+    """Return a profile as titled tables. `now` is Unix time in seconds."""
     mark = ", edited since" if stale else ""
     verb = "a profile imported" if profiled.detail == "imported" else "profiled"
     title = f"{name}: {verb} {kernel_status.ago(now - profiled.at)}{mark}"
@@ -77,7 +77,9 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
 
 
 def reached_rows(profiled: Profiled, profile: Profile) -> list[Row]:
-    """The bandwidth against what a calibration reached on this very GPU; none where there was none yet."""
+    """Return the bandwidth against what a calibration reached on exactly this GPU. Return none if there was no
+    calibration yet.
+    """
     moved = bottleneck.value(profile, "dram__bytes.sum.per_second")
     reached = profiled.finished.device.reached.get("dram") if profiled.finished.device else None
     if moved is None or not reached:
@@ -87,7 +89,7 @@ def reached_rows(profiled: Profiled, profile: Profile) -> list[Row]:
 
 
 def nsight_command(report: Path) -> str:
-    """For a shell."""
+    """Return the command that opens a report, for a shell."""
     path = str(report)
     quoted = path if re.fullmatch(r"[\w./:\\-]+", path) else f'"{path}"'
     return f"ncu-ui {quoted}"
@@ -104,7 +106,7 @@ def _dim(size: tuple[int, int, int]) -> str:
 
 
 def _times(profiled: Profiled, profile: Profile) -> list[Row]:
-    """The hover of a profile without counters, with the reason."""
+    """Return the rows of a profile without counters, with the reason."""
     rows: list[Row] = [("counters", f"none: {profile.why}" if profile.why else "none", "Nsight Compute")]
     launches = profile_hints.launched(profiled, profile)
     if launches is None:
@@ -140,7 +142,7 @@ def state_rows(profile: Profile) -> list[Row]:
 
 
 def hot_lines(profiled: Profiled, profile: Profile) -> Table | None:
-    """The lines with most samples, numbered as in the text that ran."""
+    """Return the lines with most samples, numbered as in the text that ran."""
     whole = profile.samples or sum(line.samples for line in profile.lines)
     if not whole:
         return None
@@ -163,7 +165,7 @@ def hot_lines(profiled: Profiled, profile: Profile) -> Table | None:
 
 
 def text_of(profiled: Profiled, line: Line) -> str:
-    """The line as it was when it ran; empty where its file's text is not known."""
+    """Return the line as it was when it ran. Return "" if its file's text is not known."""
     text = profiled.texts.get(line.file, ())
     return text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
 
@@ -173,7 +175,7 @@ def advice_rows(profile: Profile) -> list[Row]:
 
 
 def advice(profile: Profile) -> list[Advice]:
-    """By the speed-up that they estimate, those without an estimate last."""
+    """Return the advice by its estimated speed-up. Advice without an estimate comes last."""
     return sorted(
         profile.advice, key=lambda rule: -1.0 if rule.speedup is None else rule.speedup, reverse=True
     )
@@ -191,7 +193,7 @@ def _gain(rule: Advice) -> str:
 
 
 def of_line(session: Session, uri: str, line: int) -> list[Section]:
-    """What was counted on this line of the present text, kernel by kernel; empty where nothing was."""
+    """Return what was counted on this line of the present text, kernel by kernel. Return none if nothing was."""
     return [
         (_title(placed), rows)
         for placed in profile_lines.at(session, uri, line)

@@ -1,4 +1,4 @@
-"""Results of the last profiles by line, at the places of those lines in the present text."""
+"""Finds the results of the last profiles by line, at the places of those lines in the present text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlacedLine:
 
 
 def placed(session: Session, uri: str) -> list[PlacedLine]:
-    """Of all kernels with lines in this file; lines that were edited since are left out."""
+    """Return the profiled lines of all kernels in this file. Lines that were edited since are left out."""
     file = session.files.get(uri)
     if file is None or not session.results.profiles:
         return []
@@ -69,8 +69,8 @@ def placed(session: Session, uri: str) -> list[PlacedLine]:
 
 
 def _stale(session: Session, uri: str) -> set[KernelId]:
-    """A kernel that is no longer in its file is none that ran; of a file that is not open none can be judged: their
-    results stand.
+    """Return the kernels whose profiles are stale. A kernel that is no longer in its file is not the one that ran.
+    Kernels of files that are not open cannot be judged: their results count as current.
     """
     if uri not in session.files:
         return set()
@@ -82,7 +82,9 @@ def _stale(session: Session, uri: str) -> set[KernelId]:
 
 
 def labels(session: Session, uri: str) -> list[tuple[int, str]]:
-    """(line, text) for the lines that say something, several kernels of a line one behind the other."""
+    """Return (line, text) for the lines that have something to show. Several kernels of a line stand one behind the
+    other.
+    """
     settings = session.setup.settings
     if not settings.hints.profile or not session.results.profiles:
         return []
@@ -97,7 +99,9 @@ def labels(session: Session, uri: str) -> list[tuple[int, str]]:
 
 
 def label(placed_line: PlacedLine, line_percent: float, excess_percent: float, mark: str = "") -> str:
-    """`◂ 74% · long scoreboard · ⚠ uncoalesced: 25% used`; empty where nothing of it matters. `mark` stands at the end."""
+    """Return `◂ 74% · long scoreboard · ⚠ uncoalesced: 25% used`, or "" if nothing of it matters. `mark` stands at
+    the end.
+    """
     parts: list[Part] = []
     part = bottleneck.share(placed_line.of, placed_line.profile)
     if part is not None and placed_line.of.samples and 100 * part >= line_percent:
@@ -112,7 +116,9 @@ def label(placed_line: PlacedLine, line_percent: float, excess_percent: float, m
 
 
 def warnings(line: Line, profile: Profile, excess_percent: float) -> list[str]:
-    """Traffic that need not be, where it is at least so much of all that the kernel moved, in the words of a line."""
+    """Return warnings about needless traffic, if it is a large enough share of all that the kernel moved, in words
+    for a line.
+    """
     lines = profile.lines
     texts: list[str] = []
     if _matters(line, lines, lambda a: (a.sectors, a.ideal_sectors), excess_percent):
@@ -142,5 +148,5 @@ def _matters(
 
 
 def at(session: Session, uri: str, line: int) -> list[PlacedLine]:
-    """The profiled lines that are at `line` (from 0) of the present text."""
+    """Return the profiled lines that are at `line` (from 0) of the present text."""
     return [placed_line for placed_line in placed(session, uri) if placed_line.line == line]

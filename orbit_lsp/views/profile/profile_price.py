@@ -1,4 +1,6 @@
-"""How long a profile will take, before the click: as long as the last one of its kind, else an estimate from the last run."""
+"""Estimates how long a profile will take, before the click: as long as the last one of its kind, else by the last
+run.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ LONG_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """What a way of counting takes: `start_s` for a kernel that takes no time, and the passes that multiply the kernel's own time;
-    `fewer` of them if they would take longer than `longest_s`.
+    """The time of a way to count: `start_s` for a kernel that takes no time, and the `passes` that multiply the
+    kernel's own time. There are only `fewer` passes if they would take longer than `longest_s`.
     """
 
     name: str
@@ -46,7 +48,7 @@ _NCU = _Tool("Nsight Compute", 2.8, 20)
 
 @dataclass(frozen=True, slots=True)
 class ProfilePrice:
-    """`text` is `0.7 s last time`, or `about 3 s: 20 passes of 0.06 ms by Nsight Compute`."""
+    """An estimate. `text` is `0.7 s last time`, or `about 3 s: 20 passes of 0.06 ms by Nsight Compute`."""
 
     seconds: float
     text: str
@@ -57,8 +59,8 @@ class ProfilePrice:
 
 
 def of(session: Session, known: KernelStatus, detail: Detail = "click") -> ProfilePrice | None:
-    """Return how long a profile will take; None if neither a run nor a profile tells. How many passes a full one has depends on the
-    GPU, so only the last one tells.
+    """Return how long a profile will take. Return None if neither a run nor a profile says. The number of passes of a
+    full profile depends on the GPU, so only the last full one can say.
     """
     profile = known.profile
     if profile and profile.detail == detail and profile.finished.run_s is not None:

@@ -1,4 +1,4 @@
-"""A roofline in characters: both axes logarithmic, the roofs as lines, the kernel as a point."""
+"""Draws a roofline in characters: both axes are logarithmic, the roofs are lines, the kernel is a point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARGIN = 2.0
 
 
 def drawing(profile: Profile) -> Drawing | None:
-    """None where the counters are not there."""
+    """Return the drawing. Return None if the counters are missing."""
     drawn = roofline.of(profile)
     if drawn is None:
         return None
@@ -27,7 +27,7 @@ def drawing(profile: Profile) -> Drawing | None:
 
 
 def left_out(profile: Profile) -> str:
-    """What a roofline of this profile does not show, in a sentence; empty where it shows all."""
+    """Return what a roofline of this profile does not show, in a sentence. Return "" if it shows all."""
     tensor = bottleneck.value(profile, bottleneck.TENSOR)
     drawn = roofline.of(profile)
     if not tensor or (drawn and any(point.name.startswith("tensor") for point in drawn.points)):
@@ -38,7 +38,7 @@ def left_out(profile: Profile) -> str:
 
 
 def sentence(drawn: Roofline, point: RooflinePoint) -> str:
-    """`FP32 477 GFLOP/s at 0.18 FLOP/byte, 79% of the DRAM roof there (606 GFLOP/s)`."""
+    """Return `FP32 477 GFLOP/s at 0.18 FLOP/byte, 79% of the DRAM roof there (606 GFLOP/s)`."""
     text = f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} FLOP per byte of DRAM"
     if roof := drawn.roof(point):
         name, height = roof

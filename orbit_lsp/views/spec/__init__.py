@@ -1,1 +1,1 @@
-"""Launch specs in the editor: diagnostics, hovers, completion, drafts."""
+"""Shows launch specs in the editor: diagnostics, hovers, completion, drafts."""

@@ -1,4 +1,4 @@
-"""Completion inside launch specs; nowhere else, so that other servers' lists are never mixed with ours."""
+"""Completes words inside launch specs, and nowhere else, so that other servers' lists are never mixed with ours."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Offer:
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket: what it opens, the function's name before it, and how many commas have passed."""
+    """An open bracket: what it opens, the function's name before it, and how many commas came since."""
 
     text: str
     name: str = ""
@@ -79,7 +79,7 @@ class _Bracket:
 
 
 def completions(session: Session, uri: str, line: int, character: int) -> list[lsp.CompletionItem] | None:
-    """None outside of launch specs and where nothing can be offered."""
+    """Return completions. Return None outside of launch specs, and if nothing can be offered."""
     place = spec_place.of(session, uri, line, character)
     if place is None:
         return None
@@ -104,7 +104,7 @@ def _item(offer: Offer, where: lsp.Range) -> lsp.CompletionItem:
 
 
 def _offers(session: Session, uri: str, place: SpecPlace) -> tuple[str, list[Offer]]:
-    """What has been typed of the word, and what it may become."""
+    """Return the typed part of the word, and what it may become."""
     from orbit_remote.spec.comment_scanner import RAW, CommentPiece, statements
     from orbit_remote.spec.lexer import tokens
     from orbit_remote.spec.syntax_tree import SpecError
@@ -151,7 +151,7 @@ def _constants(session: Session, uri: str, place: SpecPlace) -> list[Offer]:
 
 
 class _CursorPlace:
-    """One place within a statement: the tokens before it, and the brackets that are open there."""
+    """A place within a statement: the tokens before it, and the brackets that are open there."""
 
     def __init__(
         self,
@@ -262,14 +262,14 @@ class _CursorPlace:
         return [Offer(name, _KINDS.Function, "a function of this file", rank=2) for name in names if name not in kernels]  # fmt: skip
 
     def operand(self) -> bool:
-        """Whether a value ends before the cursor: no other begins there."""
+        """Say whether a value ends before the cursor. Then no other value begins there."""
         token = self.before[-1]
         if token.kind == "name":
             return (len(self.before) > 1 or not self.word) and token.text not in _OPERATORS
         return token.kind in ("number", "string") or token.text in (")", "]", "}")
 
     def parts(self) -> list[Offer]:
-        """What may stand behind a whole launch or expectation."""
+        """Return what may stand behind a whole launch or expectation."""
         if self.open:
             return []
         if self.word in ("expect", "reference"):
@@ -361,7 +361,7 @@ class _CursorPlace:
         return [*offers, *self.assigned()]
 
     def keywords(self, inner: _Bracket) -> list[Offer]:
-        """What may be given by name inside a call, or inside a launch of Triton."""
+        """Return what may be given by name inside a call, or inside a launch of Triton."""
         from orbit_remote.spec import rules as spec_rules
         from orbit_remote.spec.functions import function_table
 
@@ -389,7 +389,7 @@ def _part(name: str, rank: int = 3) -> Offer:
 
 
 def _open(before: Iterable[SpecToken], *, launch: bool) -> list[_Bracket]:
-    """The brackets that are open at the end, the innermost last."""
+    """Return the brackets that are open at the end, the innermost last."""
     brackets: list[_Bracket] = []
     last: SpecToken | None = None
     dotted = False

@@ -1,4 +1,4 @@
-"""Diagnostics of the launch specs of a file, at their columns in the present text."""
+"""Makes diagnostics of a file's launch specs, at their columns in the present text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
 
 
 def _not_rented(session: Session, uri: str) -> list[Fault]:
-    """A warning at each GPU that a run would be refused for: known, and not one of Modal's, where runs go there."""
+    """Return a warning at each GPU for which a run would be refused, if runs go to Modal: it is a known GPU, but not
+    one of Modal's.
+    """
     if session.setup.place() != "modal" or not session.setup.modal_account:
         return []
     from orbit_remote.spec.syntax_tree import Fault
@@ -54,7 +56,9 @@ def _not_rented(session: Session, uri: str) -> list[Fault]:
 
 
 def _visible(span: SpecSpan) -> Span:
-    """What has no width, as the end of a statement, is drawn one column wide to its left."""
+    """Return a span with a width. A place without one, such as the end of a statement, is drawn one column wide to
+    its left.
+    """
     column = span.column
     if (span.line, span.column) == (span.end_line, span.end_column):
         column = max(0, column - 1)

@@ -39,9 +39,9 @@ class DraftAction(NamedTuple):
 def actions(
     session: Session, uri: str, first: int, last: int, *, versioned: bool = False
 ) -> list[lsp.CodeAction]:
-    """For the first kernels whose definition meets the lines `first` to `last`.
+    """Return the actions for the first kernels whose definition meets the lines `first` to `last`.
 
-    Without a kind: editors put those that have one first, above *Run*.
+    They have no kind: editors put actions that have one first, above *Run*.
     """
     return [
         lsp.CodeAction(f"{draft.title} ({kernel.name})", kind=lsp.CodeActionKind.Empty, edit=draft.edit)
@@ -82,9 +82,11 @@ async def prepare(session: Session, uri: str, first: int, last: int) -> None:
 
 
 def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = False) -> list[DraftAction]:
-    """Specs to begin with, the one from host code first; none where the kernel has one, or nothing can be made up.
+    """Return specs to begin with, the one from host code first. Return none if the kernel has a spec, or nothing can
+    be made up.
 
-    Each is without fault as it stands, but for values that only the author knows. `versioned` says that the client takes `documentChanges`.
+    Each has no fault, except for values that only the author knows. `versioned` says that the client accepts
+    `documentChanges`.
     """
     file = session.files.get(uri)
     if file is None or not _may_have(session, uri, kernel):
@@ -104,7 +106,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
 
 
 def none(session: Session, uri: str, kernel: Kernel) -> str:
-    """What to say where there is nothing to draft."""
+    """Return what to say if there is nothing to draft."""
     if spec_cache.spec_of(session, uri, kernel):
         return f"orbit: {kernel.name} has a launch spec: it stands above it"
     if kernel.dsl not in SPECIFIED:
@@ -121,7 +123,7 @@ def none(session: Session, uri: str, kernel: Kernel) -> str:
 
 
 def _reason(lines: list[str], kernel: Kernel) -> tuple[str, bool]:
-    """Why nothing can be drafted for a kernel, and whether its author can write a launch spec all the same."""
+    """Return why nothing can be drafted for a kernel, and whether its author can write a launch spec nevertheless."""
     from orbit_lsp.drafts import cuda, guesses
 
     if (near := _near(lines, kernel)) is None:
@@ -138,14 +140,14 @@ def _reason(lines: list[str], kernel: Kernel) -> tuple[str, bool]:
 
 
 def _line_end(line: str, text: str) -> str:
-    """A line's own, else that of the file: some clients insert what they get as it is."""
+    """Return a line's own end, else that of the file: some clients insert a text as it is."""
     match = re.search(r"\r\n|\r|\n", line) or re.search(r"\r\n|\r|\n", text)
     return match[0] if match else "\n"
 
 
 def written(lines: list[str], kernel: Kernel, limits: LaunchLimits | None = None) -> list[tuple[str, str]]:
-    """Titles and lines of the drafts that have no fault but what an author has to fill in, on the GPU with these
-    limits.
+    """Return titles and lines of the drafts that have no fault, except what an author has to fill in, on the GPU with
+    these limits.
     """
     from orbit_lsp.drafts import elementwise, guesses
 
@@ -172,7 +174,9 @@ def written(lines: list[str], kernel: Kernel, limits: LaunchLimits | None = None
 
 
 def _near(lines: list[str], kernel: Kernel) -> list[str] | None:
-    """The file, or the kernel alone where that is too long; None where the kernel is."""
+    """Return the lines of the file, or only of the kernel if the file is too long. Return None if the kernel is too
+    long.
+    """
     if sum(map(len, lines)) <= OUTLINED.most:
         return lines
     first, last = kernel.whole.line, kernel.whole.end_line + 1
@@ -205,14 +209,14 @@ def _triton(
 
 
 def faultless(lines: list[str], kernel: Kernel, draft: str, limits: LaunchLimits | None = None) -> bool:
-    """Whether the file with the draft in it has no error there but at what is to be filled in."""
+    """Say whether the file with the draft in it has no error there, except at what is to be filled in."""
     return _values(lines, kernel, draft, limits) is not None
 
 
 def _values(
     lines: list[str], kernel: Kernel, draft: str, limits: LaunchLimits | None
 ) -> Mapping[str, Value] | None:
-    """The values of a draft, None where it is not without fault."""
+    """Return the values of a draft, or None if it has faults."""
     from orbit_remote.spec import launch_spec
 
     start = kernel.whole.line

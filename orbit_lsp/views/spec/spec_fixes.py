@@ -1,4 +1,4 @@
-"""Code actions for comments that were meant for launch specs and are not read: they get the right beginning."""
+"""Code actions for comments that were meant as launch specs and are not read. They correct the beginning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from orbit_lsp.views.spec import spec_diagnostics
 
 
 def actions(session: Session, uri: str, first: int, last: int, *, versioned: bool) -> list[lsp.CodeAction]:
-    """For the lines `first` to `last`, with those beside them that need the same: a spec is one in whole."""
+    """Return the actions for the lines `first` to `last`, with the lines beside them that need the same, because a
+    spec is only valid as a whole.
+    """
     file = session.files.get(uri)
     if file is None or not spec_cache.text_lines(session, uri).says:
         return []

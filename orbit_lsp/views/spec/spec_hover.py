@@ -1,4 +1,4 @@
-"""What a name in a launch spec means: a value's shape, type and memory, a function's use, a word's purpose."""
+"""Explains a name in a launch spec: a value's shape, type and memory, a function's use, a word's purpose."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Lines = list[str]
 
 
 def hover(session: Session, uri: str, line: int, character: int, *, markdown: bool) -> lsp.Hover | None:
-    """None outside of launch specs and on what needs no explanation."""
+    """Return a hover. Return None outside of launch specs and on what needs no explanation."""
     place = spec_place.of(session, uri, line, character)
     at_cursor = _token(place) if place else None
     if place is None or at_cursor is None:
@@ -50,7 +50,7 @@ def hover(session: Session, uri: str, line: int, character: int, *, markdown: bo
 
 
 def _token(place: SpecPlace) -> tuple[SpecStatement, list[SpecToken], int] | None:
-    """The statement at the cursor, its tokens, and which of them the cursor is on."""
+    """Return the statement at the cursor, its tokens, and which of them the cursor is on."""
     from orbit_remote.spec.comment_scanner import RAW, statements
     from orbit_remote.spec.lexer import tokens
     from orbit_remote.spec.syntax_tree import SpecError
@@ -117,7 +117,7 @@ def _explained(
 
 
 def _qualifies(read: list[SpecToken], dot: int) -> bool:
-    """Whether what stands before a dot is `torch`, `tl` and the like."""
+    """Say whether `torch`, `tl` or a similar name stands before a dot."""
     from orbit_remote.spec.python_expressions import PythonParser
 
     return dot > 0 and read[dot - 1].text in PythonParser.prefixes
@@ -139,7 +139,7 @@ def _keyword(name: str, checked: EvaluatedSpec | None) -> Lines | None:
 
 
 def described(value: Value) -> str:
-    """A value in a few words: `float32 (1048576,), 4 MiB`, `int32 256`."""
+    """Describe a value in a few words: `float32 (1048576,), 4 MiB`, `int32 256`."""
     from orbit_remote.spec.dtypes import DType
     from orbit_remote.spec.syntax_tree import Lambda
     from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, text_of
@@ -180,7 +180,7 @@ def value_lines(name: str, value: Value, checked: EvaluatedSpec) -> Lines:
 
 
 def _passed(name: str, checked: EvaluatedSpec) -> Lines:
-    """`passed as const float* x`, for every parameter that gets exactly this."""
+    """Return `passed as const float* x` for every parameter that gets exactly this name."""
     from orbit_remote.spec.syntax_tree import Name
 
     header = checked.signature
@@ -233,12 +233,12 @@ def _launch_lines(place: SpecPlace, checked: EvaluatedSpec | None) -> Lines:
 
 
 def _follows(launch: SpecLaunch, place: SpecPlace) -> bool:
-    """Whether it is the launch whose word the cursor is on: the next one on that line."""
+    """Say whether the cursor is on this launch's word: the launch is the next one on that line."""
     return launch.span.line > place.line or launch.span.column >= place.column
 
 
 def _tensors(launch: SpecLaunch, checked: EvaluatedSpec) -> Iterable[Tensor]:
-    """What memory the arguments name, each once however many views of it are passed."""
+    """Return the memory that the arguments name, each once even if several views of it are passed."""
     from orbit_remote.spec.values import Tensor, TensorMap
 
     tensors: dict[str, Tensor] = {}
@@ -253,7 +253,7 @@ def _tensors(launch: SpecLaunch, checked: EvaluatedSpec) -> Iterable[Tensor]:
 
 
 def _value(node: Expression, checked: EvaluatedSpec) -> Value:
-    """None where it has none, because it is faulty or depends on tuning."""
+    """Return the value of a node. Return None if it has none, because it is faulty or depends on tuning."""
     from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate
     from orbit_remote.spec.syntax_tree import SpecError
     from orbit_remote.spec.values import World

@@ -1,4 +1,4 @@
-"""Where in a launch spec a position of the editor lies: the kernel below, the statement, what stands before it."""
+"""Finds where in a launch spec a position of the editor lies: the kernel below, the statement, what stands before it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpecPlace:
-    """A column, in code points, of a line that `orbit:` begins, behind the colon. `kernel` is None where the comment
-    stands above none. `pieces` are the lines of the spec from its top, of a comment above no kernel its own.
+    """A column, in code points, of a line that begins with `orbit:`, behind the colon. `kernel` is None if the
+    comment stands above no kernel. `pieces` are the lines of the spec from its top. If there is no kernel they are
+    the comment's own.
     """
 
     file: OpenFile
@@ -30,7 +31,7 @@ class SpecPlace:
 
 
 def of(session: Session, uri: str, line: int, character: int) -> SpecPlace | None:
-    """None outside of launch specs, which is where other servers answer."""
+    """Return the place. Return None outside of launch specs, where other servers answer."""
     file = session.files.get(uri)
     text = file.document.line(line) if file else ""
     if file is None or "orbit:" not in text:
@@ -49,6 +50,6 @@ def of(session: Session, uri: str, line: int, character: int) -> SpecPlace | Non
 
 
 def kernel_line(session: Session, uri: str, line: int) -> int:
-    """In a launch spec the line of its kernel, anywhere else the line itself."""
+    """Return the line of the kernel for a line of its launch spec. Any other line is returned unchanged."""
     kernel = spec_cache.kernel_at(session, uri, line)
     return kernel.whole.line if kernel else line
