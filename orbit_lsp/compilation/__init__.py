@@ -1,1 +1,1 @@
-"""How a CUDA file of a project is compiled: found in its build files, or inferred, without running anything"""
+"""Finds how a CUDA file of a project is compiled, in its build files or by inference, without running anything."""

@@ -1,4 +1,6 @@
-"""What on disk changes once a build is configured, a submodule checked out or a package installed: few places, quickly looked at"""
+"""Notices on disk that a build was configured, a submodule checked out or a package installed. It looks at few
+places, quickly.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,19 @@ _NAMES = (database.NAME, *presets.NAMES)
 
 
 def is_of_build(path: str) -> bool:
-    """Whether a file that changed may say how others are compiled; `.rsp` files hold the flags of a database's commands."""
+    """Say whether a file that changed may say how others are compiled. `.rsp` files hold the flags of a database's
+    commands.
+    """
     name = os.path.basename(path)
     return name in _NAMES or name.endswith(".rsp")
 
 
 def on_disk(question: CompilationQuestion, compilation: Compilation) -> frozenset[object]:
-    """The databases and build folders that may tell how the file is compiled, and the folders that packages are installed
-    in, as they are now; and the headers of `compilation` that were missing and are there. Reads folders, for some 1 ms.
+    """Return the present state of what may change a file's compilation.
+
+    That is: the databases and build folders that may tell how the file is compiled, the folders in which packages are
+    installed, and the headers of `compilation` that were missing and are there now. Reads folders, which takes about
+    1 ms.
     """
     places = filter(None, map(_state, islice(_places(question), _MOST_PLACES)))
     return frozenset((*places, *_answers(compilation, question.path)))
@@ -47,7 +54,7 @@ def _places(question: CompilationQuestion) -> Iterator[str]:
 
 
 def _answers(compilation: Compilation, path: str) -> Iterator[str]:
-    """Headers that were looked for in vain, and now lie in an include folder of the file's own flags."""
+    """Yield headers that were looked for in vain, and now lie in an include folder of the file's own flags."""
     folders: list[str] = []
 
     def note(kind: includes.Kind, value: str) -> str:

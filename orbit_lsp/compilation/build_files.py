@@ -1,4 +1,4 @@
-"""Include folders and flags of build files, read as text; no build file is run"""
+"""Reads include folders and flags from the text of build files. No build file is run."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ _MARKS = lazy_pattern("[\ue000\ue001]")
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What the build files above a source file say: include folders in their order, and flags with the file that
-    names each. `nearest` is the build file nearest to the source, or "". `extension` is the name of torch's
-    extension that the source is part of, and the file that says it.
+    names each. `nearest` is the build file nearest to the source, or "". `extension` is the name of torch's extension
+    that the source is part of, and the file that says so.
     """
 
     folders: tuple[Folder, ...] = ()
@@ -110,12 +110,12 @@ class Declared:
 
     @property
     def torch_builds(self) -> bool:
-        """Whether torch's own builder may compile the file: by a setup.py, or when a program runs."""
+        """Say whether torch's own builder may compile the file: by a setup.py, or when a program runs."""
         return self.by_torch or not self.nearest or self.nearest.endswith(".py")
 
     def database_command(self, path: str, root: str, standing: str) -> str:
-        """Return how somebody in the folder `standing` makes the project of the file `path` write a compile_commands.json, or the
-        Makefile that it lacks; "" where its build system has no command for that.
+        """Return the command that writes a compile_commands.json for the project of the file `path`, or the Makefile
+        that it lacks, when it is typed in the folder `standing`. Return "" if the build system has no such command.
         """
         name = os.path.basename(self.nearest)
         if self.configured_by:
@@ -135,8 +135,11 @@ class Declared:
 
 
 def declared(path: str, root: str, listed: elsewhere.Listed | None = None) -> Declared:
-    """From the build files of the file's folder and of those above it, up to the root; the nearest first. Where none of them compiles
-    the file, from those of the workspace's other build files and scripts, which are `listed`, that name it. Reads files.
+    """Return what the build files of the file's folder and of the folders above it, up to the root, say; the nearest
+    file first.
+
+    If none of them compiles the file, use the workspace's other build files and scripts (`listed`) that name it.
+    Reads files.
     """
     collected = _Collected(path, root)
     for file in islice(_above(path, root), _MOST_FILES):
@@ -158,7 +161,7 @@ def declared(path: str, root: str, listed: elsewhere.Listed | None = None) -> De
 
 
 class _Collected:
-    """Collect what the build files above a source file say; what is nearer to it counts more."""
+    """Collects what the build files above a source file say. What is nearer to the source counts more."""
 
     def __init__(self, path: str, root: str) -> None:
         self.path = path
@@ -246,7 +249,9 @@ class _Collected:
         self._take(named)
 
     def _reading(self, file: str, text: str, nearest: str = "") -> Reading | None:
-        """Return what a file's build system makes of it; None where it is read later, or of no source of this kind."""
+        """Return what a file's build system makes of the source. Return None if it is read later, or has no source of
+        this kind.
+        """
         system = registry.system_of(file)
         if system is None or system.read is None or (self.certain and not file.endswith(".py")):
             return None
@@ -261,8 +266,8 @@ class _Collected:
     def _of_reading(
         self, reading: Reading, file: str, text: str, *, together: bool = False
     ) -> dict[str, str]:
-        """Note what a build file says but nvcc's flags, and return those without folders and architectures. The files that are read
-        `together` add up.
+        """Note everything except nvcc's flags that a build file says. Return the flags, without folders and
+        architectures. Files that are read `together` add up.
         """
         self.certain = self.certain or reading.certain
         self.by_command = self.by_command or reading.by_command
@@ -285,7 +290,7 @@ class _Collected:
         return dict.fromkeys(made.flags, file)
 
     def _whole(self, file: str, text: str) -> str:
-        """A build file without comments, with those that it includes."""
+        """Return a build file without comments, with the files that it includes."""
         system = registry.system_of(file)
         shortened = system.without_comments if system else without_comments
         text = shortened(text)
@@ -295,7 +300,9 @@ class _Collected:
         return text
 
     def _of_text(self, file: str, text: str) -> dict[str, str]:
-        """Folders and macros that stand in the text of a build file, whichever part of it they are for."""
+        """Return folders and macros that stand in the text of a build file, whichever part of the project they are
+        for.
+        """
         system = registry.system_of(file)
         together = system is not None and system.read_together is not None
         if system and system.read_together:
@@ -316,8 +323,8 @@ class _Collected:
             self.naming.append(file)
 
     def _of_any(self, file: str, text: str, named: dict[str, str], *, known: bool) -> None:
-        """Add what lets a file compile, whichever part of the text it is for: where the file's own command is `known`, only what
-        changes no figure.
+        """Add what lets a file compile, whichever part of the text it is for. If the file's own command is `known`,
+        add only what changes no figure.
         """
         named |= dict.fromkeys(SWITCHES.findall(text), file)
         if known:
@@ -340,8 +347,8 @@ class _Collected:
                 self.flags[flag] = where
 
     def read_together(self, system: BuildSystem, files: Sequence[BuildFile]) -> None:
-        """Take what the files of one build system say together, the highest first. Where the nearest build file is another system's,
-        they are another project's, which has headers at the most.
+        """Take what the files of one build system say together, the highest first. If the nearest build file is
+        another system's, they belong to another project, which at most has headers for this one.
         """
         readings = _together(system, files)
         if registry.system_of(self.nearest) is not system:
@@ -361,8 +368,8 @@ class _Collected:
             self.architectures = named  # and not those of options
 
     def read_others(self, listed: elsewhere.Listed) -> None:
-        """Take what files say that are no build files of the usual kinds: calls of torch's `load`, and scripts; then build files and
-        scripts in other folders. Where they are not understood, it is said that they name the source.
+        """Take what other files say: calls of torch's `load`, and scripts; then build files and scripts in other
+        folders. If they are not understood, note that they name the source.
         """
         with contextlib.suppress(*_UNREADABLE):
             setup, file = setup_files.loaded(self.path, self.root)
@@ -388,7 +395,9 @@ class _Collected:
         self._take(self._of_reading(Reading(script.flags), script.file, ""))
 
     def _of_another_folder(self, file: str, text: str) -> bool:
-        """Whether a build file or a script in another folder compiles the source: then what it says is taken."""
+        """Take what a build file or a script in another folder says, if it compiles the source. Return whether it
+        does.
+        """
         system = registry.system_of(file)
         if system and system.read_together:
             files = [
@@ -436,7 +445,7 @@ def _of_system(system: BuildSystem, file: str, root: str) -> list[str]:
 
 
 class _Parted(NamedTuple):
-    """A command's flags: those of one word, include folders, and architectures."""
+    """A command's flags: single words, include folders, and architectures."""
 
     flags: list[str]
     folders: list[str]
@@ -467,7 +476,7 @@ def _has_another(file: str) -> bool:
 
 
 def _text(path: str, root: str) -> str:
-    """Of a file of the workspace that a build file includes; "" for any other file."""
+    """Return the text of a file of the workspace that a build file includes. Return "" for any other file."""
     path = os.path.normpath(path)
     try:
         return _MARKS.sub("", regular_files.text(path, BUILD_FILE)) if Path(path).is_relative_to(root) else ""
@@ -476,7 +485,9 @@ def _text(path: str, root: str) -> str:
 
 
 def _included(file: str, text: str, root: str) -> Iterator[str]:
-    """The texts of the workspace's files that a Makefile or CMakeLists.txt without its comments includes, one deep."""
+    """Yield the texts of the workspace's files that a Makefile or CMakeLists.txt (without comments) includes, one
+    level deep.
+    """
     here = os.path.dirname(file)
     for include in islice(_INCLUDED.finditer(text), _MOST_INCLUDED):
         word = include[1] or include[2]
@@ -490,8 +501,8 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
 
 
 def compiles_host_sources(path: str, root: str, listed: elsewhere.Listed | None = None) -> bool:
-    """Return whether a build file above a file has nvcc compile sources of C++ as CUDA, or a Makefile elsewhere, among those `listed`, some
-    that it names. Reads files.
+    """Return whether nvcc compiles C++ sources as CUDA: all, by a build file above the file, or those that a Makefile
+    among `listed` names. Reads files.
     """
     for file in islice(_above(path, root), _MOST_FILES):
         if _AS_CUDA.search(_without_remarks(file)):
@@ -510,7 +521,9 @@ def _without_remarks(file: str) -> str:
 
 
 def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
-    """How the nearest build file above a file defines a macro, the first of several ways, and that build file."""
+    """Return how the nearest build file above a file defines a macro (the first of several ways), and that build
+    file.
+    """
     pattern = re.compile(rf"(?<![\w-])-D\s?({name}(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)", re.MULTILINE)
     for file in islice(_above(path, root), _MOST_FILES):
         with contextlib.suppress(OSError, ValueError):
@@ -520,7 +533,7 @@ def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
 
 
 def _definitions(text: str) -> Iterator[str]:
-    """`-D…` among nvcc's flags, where no condition of CMake or make stands around them."""
+    """Yield each `-D…` among nvcc's flags that stands in no condition of CMake or make."""
     depth = 0
     for each in text.replace("\\\n", " ").split("\n"):
         line = each.strip()
@@ -530,7 +543,7 @@ def _definitions(text: str) -> Iterator[str]:
 
 
 def _names_nvcc_flags(name: str) -> bool:
-    """`CUDA_NVCC_FLAGS`, `CUFLAGS`; CXXFLAGS are another compiler's."""
+    """Say whether a variable holds nvcc's flags: `CUDA_NVCC_FLAGS`, `CUFLAGS`. CXXFLAGS are another compiler's."""
     rest, flags, behind = name.upper().rpartition("FLAGS")
     return (bool(flags) and not behind and ("CU" in rest or "NVCC" in rest)) or behind in _DEFINES
 

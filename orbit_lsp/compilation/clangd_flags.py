@@ -1,6 +1,7 @@
-"""Flags that a project's author has given clangd for a source: compile_flags.txt, and CompileFlags of .clangd
+"""Reads flags that a project's author has given clangd for a source: compile_flags.txt, and CompileFlags of .clangd.
 
-They say what the author's editor shows; what nvcc needs of them is macros, folders of headers and the language's standard.
+They say what the author's editor shows. nvcc needs only macros, folders of headers and the language's standard from
+them.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ def of(path: str, root: str) -> ClangdFlags:
 
 
 def _of_lines(text: str, _place: str) -> Iterator[str]:
-    """An argument stands on each line."""
+    """Yield the arguments: one stands on each line."""
     return (line.strip() for line in text.splitlines() if line.strip())
 
 
 def _of_fragments(text: str, place: str) -> Iterator[str]:
-    """Each fragment of YAML holds for the files that its `If` names."""
+    """Yield the arguments of each fragment of YAML whose `If` matches the file."""
     for fragment in _FRAGMENTS.split(text):
         if all(_holds(condition, place) for condition in _MATCH.finditer(fragment)):
             for added in _ADD.finditer(fragment):
@@ -78,7 +79,9 @@ def _of_fragments(text: str, place: str) -> Iterator[str]:
 
 
 def _holds(condition: re.Match[str], place: str) -> bool:
-    """Return whether a condition of paths holds. An expression that could take time without a bound is taken to match nothing."""
+    """Return whether a condition of paths holds. An expression that could take time without a bound counts as not
+    matching.
+    """
     for pattern in _items(condition["list"] or condition["one"]):
         repeated = len(re.findall(r"\.[*+]", pattern))
         if repeated > _MOST_REPEATED or len(place) > _LONGEST_PATH or not _QUICK.fullmatch(pattern):

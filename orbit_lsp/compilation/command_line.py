@@ -1,7 +1,7 @@
-"""One command line of a build -> the flags that nvcc needs to compile the same file.
+"""Turns one command line of a build into the flags that nvcc needs to compile the same file.
 
 A build's command says more than how a file is read: where outputs go, how warnings look, which of several
-architectures are made. What counts here is kept, in nvcc's words, whichever compiler the build uses.
+architectures are made. Here only what counts is kept, in nvcc's words, whichever compiler the build uses.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ _MOST_OPTION_FILES = 100
 
 @dataclass(frozen=True, slots=True)
 class CompileCommand:
-    """`flags` are nvcc's, with absolute folders. `program` is the compiler as the build names it. `remarks` say what
-    of the build is compiled in another way here.
+    """A command. `flags` are nvcc's, with absolute folders. `program` is the compiler as the build names it.
+    `remarks` say what of the build is compiled in another way here.
     """
 
     flags: tuple[str, ...]
@@ -93,8 +93,8 @@ class CompileCommand:
 
 
 def parse(command: Sequence[str] | str, directory: str, path: str) -> CompileCommand:
-    """The command by which a build, running in `directory`, compiles the file `path`. Reads the option files that it
-    names, so call it off the event loop.
+    """Read the command by which a build, running in `directory`, compiles the file `path`. Reads the option files
+    that it names, so call it off the event loop.
     """
     if isinstance(command, str):
         command, directory = _of_file(split(command), directory, path)
@@ -116,8 +116,8 @@ def split(command: str) -> list[str]:
 
 
 def _of_file(words: list[str], directory: str, path: str) -> tuple[list[str], str]:
-    """Of several commands in a line the first that compiles the file, and the folder that a `cd` before it leads to: CMake and make
-    write one more that looks for dependencies.
+    """Return the first of several commands in a line that compiles the file, and the folder to which a `cd` before it
+    leads. CMake and make write one more command that looks for dependencies.
     """
     commands: list[list[str]] = [[]]
     for word in words:
@@ -146,7 +146,7 @@ def same(left: str, right: str) -> bool:
 
 
 def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The compiler, without the programs that launch it, and its arguments."""
+    """Return the compiler, without the programs that launch it, and its arguments."""
     valued: tuple[str, ...] = ()
     waiting = iter(enumerate(words))
     for at, word in waiting:
@@ -162,8 +162,8 @@ def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 def _expanded(
     words: Sequence[str], directory: str, depth: int = 0, read: list[int] | None = None
 ) -> Iterator[str]:
-    """The words, with those of option files in the place of their names: CMake writes include folders there. `read` are the
-    sizes of those that were read.
+    """Yield the words, with the content of option files in the place of their names: CMake writes include folders
+    there. `read` has the sizes of the files that were read.
     """
     read = [] if read is None else read
     waiting = iter(words)
@@ -264,7 +264,7 @@ class _OptionReader:
             self._keep(word)
 
     def _keep(self, *words: str) -> None:
-        """Each once: as one key where an option and its value are two words."""
+        """Keep each option once. An option and its value may be two words; they are one key."""
         self.flags.update({"\0".join(words): None})
 
     def _folder(self, option: str, value: str) -> None:
@@ -276,14 +276,14 @@ class _OptionReader:
             self._keep("-isystem", folder)
 
     def _host(self, value: str) -> None:
-        """What the host compiler is given: what says how a file is read is kept."""
+        """Keep the parts of the host compiler's options that say how a file is read."""
         kept = [part for part in value.split(",") if part and not _MEANINGLESS.fullmatch(part)]
         if kept:
             self._keep("-Xcompiler=" + ",".join(kept))
 
     def _architectures(self) -> list[str]:
-        """Code for each architecture that the build makes code for: PTX alone has no registers to report. `native`
-        and `all` leave the choice to us, whose it is where no architecture is named.
+        """Return code for each architecture that the build makes code for: PTX alone has no registers to report.
+        `native` and `all` leave the choice to us, like a build that names no architecture.
         """
         named = [match.groups() for text in self.targets for match in _TARGET.finditer(text)]
         real = [number for kind, number in named if kind == "sm"] or [number for _, number in named]
@@ -294,13 +294,13 @@ class _OptionReader:
 
 
 def year(flag: str) -> int | None:
-    """The standard that `-std=c++17` asks for, 17; None for any other flag."""
+    """Return the standard that `-std=c++17` asks for: 17. Return None for any other flag."""
     match = re.fullmatch(r"-{1,2}std[= ](?:gnu|c)\+\+(\d\w)", flag)
     return age(match[1]) if match else None
 
 
 def age(standard: str) -> int:
-    """c++98 is older than c++11; `2a` is a draft of 20."""
+    """Return a number that orders standards: c++98 is older than c++11; `2a` is a draft of 20."""
     written = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}.get(standard, standard)
     number = int(written) if written.isdecimal() else 0  # `-std=c++1H` is a slip of the pen
     return number if number < 90 else 0

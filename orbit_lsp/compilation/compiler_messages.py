@@ -1,7 +1,7 @@
-"""What compilers say, in terms of the author's own files
+"""Explains what compilers say in terms of the author's own files.
 
-A header that is missing names itself and what provides it. An error inside a header that is not the author's stands
-at the author's line that leads there.
+A missing header is named with what provides it. An error inside a header that is not the author's is shown at the
+author's line that leads there.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ _MOST_WORDS, _MOST_TEXT = 500, 200_000
 def explained(
     problems: tuple[Problem, ...], path: str, text: str, compilation: Compilation
 ) -> tuple[Problem, ...]:
-    """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
+    """Return the same problems for a reader of `path`, whose text is `text`. Problems that only follow from one are
+    among its notes.
+    """
     placed = [
         _placed(_named(problem, path, text, compilation), path, text, compilation) for problem in problems
     ]
@@ -127,7 +129,7 @@ def explained(
 
 
 def _is_slip(name: str, text: str) -> bool:
-    """Whether a name in small letters is nearly another one of the text, and so no macro of a build."""
+    """Say whether a name in small letters is nearly another name of the text, and so is no macro of a build."""
     if name.isupper() or len(text) > _MOST_TEXT:
         return False
     words = {word for word in _WORD.findall(text) if word[0] == name[0] and abs(len(word) - len(name)) < 2}
@@ -137,8 +139,8 @@ def _is_slip(name: str, text: str) -> bool:
 
 
 def _with_macro(problems: list[Problem], path: str, text: str, compilation: Compilation) -> list[Problem]:
-    """The first name that a header of the project lacks, or a file that no build names, may be a macro of a build whose flags nothing
-    writes down.
+    """Note that the first unknown name may be a macro of a build whose flags nothing writes down. It is a name that a
+    header of the project lacks, or one in a file that no build names.
     """
     for at, problem in enumerate(problems):
         place, name = problem.place, _UNDEFINED.search(problem.message)
@@ -161,7 +163,7 @@ def _with_macro(problems: list[Problem], path: str, text: str, compilation: Comp
 
 
 def _with_build(problems: list[Problem], compilation: Compilation, text: str) -> list[Problem]:
-    """The first error that the project's own flags may answer says how to get them, or what of them is not known."""
+    """Add to the first error that the project's own flags may mend how to get them, or what of them is not known."""
     command = compilation.database_command
     required = _required(problems)
     left_out = [each for each in compilation.left_out if _MAY_DEFINE.search(each.what)]
@@ -196,7 +198,7 @@ def _with_build(problems: list[Problem], compilation: Compilation, text: str) ->
 
 
 def _required(problems: list[Problem]) -> list[str]:
-    """The macros whose lack the first `#error` is about, as the condition before it says. Reads its file."""
+    """Return the macros whose lack the first `#error` is about, as the condition before it says. Reads its file."""
     for problem in problems:
         if problem.severity == "error" and problem.message.startswith("#error") and problem.place:
             try:
@@ -217,7 +219,7 @@ def _required(problems: list[Problem]) -> list[str]:
 
 
 def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem, ...], name: str) -> Failure:
-    """The failure that a build's first error made, in the words and at the place that the error has now."""
+    """Return the failure that a build's first error made, with the present text and place of the error."""
     errors = [problem for problem in now if problem.severity == "error"]
     first = next((problem for problem in before if problem.severity == "error"), None)
     if first is None or not errors or first == errors[0] or failure.category != "compile error":
@@ -232,7 +234,7 @@ def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem
 
 
 def _named(problem: Problem, path: str, text: str, compilation: Compilation) -> Problem:
-    """A missing header with its remedy as the first sentence."""
+    """Return a missing header's problem with its remedy as the first sentence."""
     match = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
     if match is None:
         advised = (
@@ -268,13 +270,13 @@ def _named(problem: Problem, path: str, text: str, compilation: Compilation) -> 
 
 
 def _torch_lacks_cuda(compilation: Compilation) -> bool:
-    """Whether the file is compiled with the headers of a torch that was built without CUDA."""
+    """Say whether the file is compiled with the headers of a torch that was built without CUDA."""
     folders = [flag for flag in compilation.flags if flag.endswith(("/torch/include", "\\torch\\include"))]
     return bool(folders) and not any(Path(folder, _OF_CUDA).exists() for folder in folders)
 
 
 def advice(problem: Problem) -> str:
-    """What to do about an error that a setting or another release answers; empty for any other."""
+    """Return what to do about an error that a setting or another release mends, "" for any other."""
     if problem.severity != "error":
         return ""
     if _SEPARATE in problem.message:
@@ -343,7 +345,7 @@ def advice(problem: Problem) -> str:
 
 
 def _put_in(problem: Problem, compilation: Compilation) -> str:
-    """Of a name that a script of the project replaces or defines before it has the file compiled."""
+    """Return the remedy for a name that a script of the project replaces or defines before it has the file compiled."""
     name = _UNDEFINED.match(problem.message) if problem.severity == "error" else None
     script = compilation.filled.get(name[1]) if name else None
     if not name or not script:
@@ -357,7 +359,9 @@ def _standard_header(name: str) -> str:
 
 
 def _half(problem: Problem, compilation: Compilation) -> str:
-    """Of arithmetic of half precision that torch's own flags forbid: many an extension's build allows it again."""
+    """Return the remedy for arithmetic of half precision that torch's own flags forbid. Many an extension's build
+    allows it again.
+    """
     if (
         problem.severity == "error"
         and _OF_HALF.search(problem.message)
@@ -370,7 +374,7 @@ def _half(problem: Problem, compilation: Compilation) -> str:
 
 
 def _placed(problem: Problem, path: str, text: str, compilation: Compilation) -> Problem:
-    """An error in somebody else's header at the author's line that leads there, the header as a note."""
+    """Return an error in somebody else's header at the author's line that leads there, with the header as a note."""
     place, root = problem.place, compilation.root
     if place is None or problem.severity != "error":
         return problem
@@ -396,7 +400,9 @@ def _placed(problem: Problem, path: str, text: str, compilation: Compilation) ->
 
 
 def _of_macro(place: Place, own: Place, path: str, text: str, compilation: Compilation) -> str:
-    """Which macro of the author's an error in a library's header comes of, where the author's line `own` leads to it; "" for none."""
+    """Return the author's macro that causes an error in a library's header, if the author's line `own` leads to the
+    header. Return "" for none.
+    """
     top = own if own.file == path else including(own.file, path, text, quoted=True)
     ends = {path: top.line if top else 0, own.file: own.line}
     return own_macros.blamed(place, path, text, ends, compilation)
@@ -409,8 +415,8 @@ def _authors(file: str, path: str, root: str) -> bool:
 
 
 def including(header: str, path: str, text: str, *, quoted: bool = False) -> Place | None:
-    """The `#include` of the file that names the header, else the first of the header's own library, else the first; `quoted`:
-    rather one with quotes, as a header of the project has it.
+    """Return the `#include` of the file that names the header, else the first of the header's own library, else the
+    first. `quoted`: prefer one with quotes, which a header of the project has.
     """
     best: tuple[float, Place] | None = None
     library = Path(header).parts
@@ -427,7 +433,7 @@ def including(header: str, path: str, text: str, *, quoted: bool = False) -> Pla
 
 
 def _directives(text: str) -> list[tuple[int, str]]:
-    """(line, text) of every `#include` that is no comment."""
+    """Return (line, text) of every `#include` that is no comment."""
     real = {clean_directive(directive).strip() for directive in directives(text)}
     lines = enumerate(text.split("\n"), 1)
     return [
@@ -438,8 +444,8 @@ def _directives(text: str) -> list[tuple[int, str]]:
 
 
 def _followed_from(problems: list[Problem]) -> list[Problem]:
-    """Errors in libraries' headers that only follow from one of the author's own are a note of it. Of others that come after one
-    it is not known whether they do: the first error's remedy is the only one.
+    """Make errors in libraries' headers a note of the author's own error that they follow from. Of other errors that
+    come after one it is not known whether they follow from it, so only the first error has a remedy.
     """
     own = next(
         (at for at, each in enumerate(problems) if each.severity == "error" and not _was_moved(each)), None
@@ -464,17 +470,19 @@ def _followed_from(problems: list[Problem]) -> list[Problem]:
 
 
 def _was_moved(problem: Problem) -> bool:
-    """Whether it stood in a header that is not the author's."""
+    """Say whether a problem stood in a header that is not the author's."""
     return bool(problem.notes) and problem.message.startswith(problem.notes[0].message)
 
 
 def _follows(problem: Problem) -> bool:
-    """nvcc writes `<error-type>` for what has no type because of another error."""
+    """Say whether a problem follows from another: nvcc writes `<error-type>` for what has no type because of another
+    error.
+    """
     return "<error" in problem.message or any("<error" in note.message for note in problem.notes)
 
 
 def _folded(problems: list[Problem]) -> list[Problem]:
-    """Errors at one line that all come out of headers that are not the author's are one, the first."""
+    """Fold errors at one line that all come from headers that are not the author's into the first of them."""
     kept: dict[object, Problem] = {}
     for problem in problems:
         inside = _was_moved(problem) and problem.place is not None and problem.notes[0].place is not None

@@ -1,4 +1,4 @@
-"""`compile_commands.json`: where a project keeps it, and its command for a file"""
+"""`compile_commands.json`: where a project keeps it, and its command for a file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ _MOST_TRIED = 200
 
 
 class DatabaseMatch(NamedTuple):
-    """The command of a file, or of one `beside` it by which it is compiled too; `includes`: that one includes the file."""
+    """The command of a file, or of a file `beside` it by whose command it is compiled too. `includes`: that file
+    includes it.
+    """
 
     database: str
     command: CompileCommand
@@ -57,7 +59,7 @@ class _Entries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """`raw` is its JSON: characters outside of ASCII would make it four times as long."""
+    """A command. `raw` is its JSON as bytes: with characters outside of ASCII a string would be four times as long."""
 
     file: str
     raw: bytes
@@ -72,17 +74,19 @@ class _Entry:
 
 @dataclass(slots=True)
 class Databases:
-    """The databases of a workspace, each read once as long as it stays the same file."""
+    """The databases of a workspace. Each is read again only if its file has changed."""
 
     _read: dict[str, tuple[tuple[int, int], _Entries]] = field(
         default_factory=dict[str, "tuple[tuple[int, int], _Entries]"]
     )
 
     def find(self, path: str, root: str, setting: str = "") -> DatabaseMatch | None:
-        """The command for `path`: its own in the nearest database that has one, the newest where several are equally
-        near; else that of a source that includes it, of a file of the same folder, or of one that has the file's folder
-        among its include folders. `setting` names the database, or a folder that holds it, and then no other is asked.
-        Reads files.
+        """Return the command for `path`.
+
+        It is its own in the nearest database that has one, the newest of several equally near. Otherwise it is that
+        of a source that includes the file, of a file of the same folder, or of one that has the file's folder among
+        its include folders. `setting` names the database, or a folder that holds it; then no other is read. Reads
+        files.
         """
         databases = _databases(path, root, setting)
         wanted = {_normal(path), _normal(os.path.realpath(path))}
@@ -102,7 +106,7 @@ class Databases:
         return None
 
     def faults(self, path: str, root: str, setting: str = "") -> list[tuple[str, str]]:
-        """The databases that `find` looks into and whose text is not as it should be, and what is wrong with each."""
+        """Return the databases that `find` looks into and whose text is faulty, with what is wrong with each."""
         listed = ((each, self._entries(each).fault) for each in _databases(path, root, setting))
         return [(database, fault) for database, fault in listed if fault]
 
@@ -126,7 +130,7 @@ class Databases:
 
 
 def _parse(content: bytes) -> _Entries:
-    """The first of each file's entries that has a command."""
+    """Read a database. Of each file's entries the first that has a command counts."""
     entries: dict[str, _Entry] = {}
     faults: list[str] = []
     for raw, record in islice(_records(content, faults), _MOST_ENTRIES):
@@ -139,9 +143,11 @@ def _parse(content: bytes) -> _Entries:
 
 
 def _records(content: bytes, faults: list[str]) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The objects of a list one by one: the JSON decoder lets no other thread run before it ends, and would make gigabytes
-    of a list of a million small things. What else the list has is passed over. Ends where the text is no JSON, or an object is
-    too large; `faults` then gets a sentence.
+    """Yield the objects of a list one by one.
+
+    The JSON decoder lets no other thread run before it ends, and would make gigabytes of a list of a million small
+    things. Other elements of the list are skipped. It ends where the text is no JSON, or an object is too large; then
+    `faults` gets a sentence.
     """
     start = re.match(rb"(?:\xef\xbb\xbf)?", content)
     at = _behind_gap(content, start.end() if start else 0)
@@ -178,7 +184,7 @@ def _records(content: bytes, faults: list[str]) -> Iterator[tuple[bytes, dict[st
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:
-    """None for a text that ends at a brace of a string, or of an object within."""
+    """Parse an object. Return None if the text ends at a brace inside of a string, or of an inner object."""
     try:
         return codec.read_json(raw.decode("utf-8", "replace"))
     except ValueError:
@@ -192,7 +198,7 @@ def _behind_gap(content: bytes, at: int) -> int:
 
 
 def _databases(path: str, root: str, setting: str) -> list[str]:
-    """Those that there are, the nearest first, and of those the newest."""
+    """Return the existing databases, the nearest first, and the newest first among equally near ones."""
     levels = [[_named(setting, root)]] if setting else list(_levels(path, root))
     return [each for level in levels for each in sorted(filter(os.path.isfile, level), key=_age)]
 
@@ -214,13 +220,13 @@ def _named(setting: str, root: str) -> str:
 
 
 def _levels(path: str, root: str) -> Iterator[list[str]]:
-    """Where databases may lie, folder by folder from the file's up to the root."""
+    """Yield where databases may lie, folder by folder from the file's up to the root."""
     for folder in folders_above(path, root):
         yield [str(folder / NAME), *_below(folder), *_of_presets(folder, root)]
 
 
 def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
-    """Where a database of the file is, or would be once the project is configured: databases and build folders."""
+    """Yield where a database of the file is, or would be once the project is configured: databases and build folders."""
     if setting:
         yield _named(setting, root)
         return
@@ -233,14 +239,14 @@ def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """In build folders: `build`, `cmake-build-debug`, `out/build/x64-Release`."""
+    """Yield the databases in build folders: `build`, `cmake-build-debug`, `out/build/x64-Release`."""
     for built in build_folders.inside(str(folder), lambda at: not os.path.isfile(os.path.join(at, NAME))):
         if os.path.isfile(file := os.path.join(built, NAME)):
             yield file
 
 
 def _of_presets(folder: Path, root: str) -> Iterator[str]:
-    """In the `binaryDir` of each of CMake's presets, where that lies in the workspace."""
+    """Yield the databases in the `binaryDir` of each of CMake's presets, if that lies in the workspace."""
     for name in presets.NAMES:
         for fields in presets.configured(folder / name):
             shown = str(fields.get("name", ""))
@@ -256,7 +262,7 @@ def _of_presets(folder: Path, root: str) -> Iterator[str]:
 
 
 def _by_link(entries: dict[str, _Entry], path: str) -> _Entry | None:
-    """The entry of the same file by another path: one of the two leads through a link."""
+    """Return the entry of the same file by another path: one of the two leads through a link."""
     name = os.path.basename(path)
     same_name = (entry for entry in entries.values() if os.path.basename(entry.file) == name)
     for entry in islice(same_name, _MOST_TRIED):
@@ -267,7 +273,9 @@ def _by_link(entries: dict[str, _Entry], path: str) -> _Entry | None:
 
 
 def _including(entries: dict[str, _Entry], path: str) -> _Entry | None:
-    """The entry of a source that includes this one: a file of a unity build, or one that its author put together."""
+    """Return the entry of a source that includes this one: a file of a unity build, or one that its author put
+    together.
+    """
     if not path.lower().endswith(SOURCE_SUFFIXES):
         return None
     name = os.path.basename(path).encode("utf-8", "surrogateescape")
@@ -284,7 +292,7 @@ def _including(entries: dict[str, _Entry], path: str) -> _Entry | None:
 
 
 def _beside(entries: dict[str, _Entry], path: str) -> _Entry | None:
-    """The command of a CUDA file of the same folder, else one by which the file's folder is searched for headers."""
+    """Return the command of a CUDA file of the same folder, else one that searches the file's folder for headers."""
     folder = _normal(os.path.dirname(path))
     cuda = [entry for entry in entries.values() if entry.file.lower().endswith(SOURCE_SUFFIXES)]
     for entry in [*cuda, *entries.values()]:

@@ -1,4 +1,6 @@
-"""How a file is compiled: from its project's database, else inferred; one place that reads, and keeps what it read"""
+"""Finds how a file is compiled: from its project's database, else by inference. Only this module reads, and keeps
+what it read.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _OLDEST_ARCHITECTURE = 75
 
 @dataclass(frozen=True, slots=True)
 class CompilationQuestion:
-    """A file, and all that its compilation depends on besides what lies on disk."""
+    """A file, and all that its compilation depends on besides the disk."""
 
     path: str
     text: str
@@ -64,14 +66,14 @@ class CompilationQuestion:
 
 @dataclass(slots=True)
 class CompilationFinder:
-    """Used by one thread at a time."""
+    """Finds compilations. Only one thread at a time may use it."""
 
     _databases: Databases = field(default_factory=Databases)
     _texts: Texts = field(default_factory=Texts)
     _headers: dict[str, Headers] = field(default_factory=dict[str, Headers])
 
     def forget(self, path: str) -> None:
-        """A file was created, deleted or changed: look at its folder again."""
+        """Look at a file's folder again: the file was created, deleted or changed."""
         for root in [root for root in list(self._headers) if Path(path).is_relative_to(root)]:
             self._headers.pop(root, None)
 
@@ -80,7 +82,9 @@ class CompilationFinder:
         return build_files.compiles_host_sources(path, root, self._headers_of(root).builds)
 
     def find(self, question: CompilationQuestion) -> Compilation:
-        """How the file is compiled. Reads files and folders, some 100 ms the first time: call it off the event loop."""
+        """Return how the file is compiled. It reads files and folders, about 100 ms the first time: call it off the
+        event loop.
+        """
         if any(not _is_path(each) for each in (question.path, *question.folders)):
             return Compilation()
         root = root_of(question.path, question.folders)
@@ -192,13 +196,13 @@ class CompilationFinder:
 
 
 def root_of(path: str, folders: Sequence[str]) -> str:
-    """The workspace folder of a file, the innermost; else its project."""
+    """Return the innermost workspace folder of a file, else its project."""
     inside = [folder for folder in folders if Path(path).is_relative_to(folder)]
     return os.path.normpath(max(inside, key=len)) if inside else project_of(str(Path(path).parent))
 
 
 def project_folders(compilation: Compilation, path: str) -> tuple[str, ...]:
-    """The include folders of a compilation that lie in the workspace."""
+    """Return the include folders of a compilation that lie in the workspace."""
     folders: list[str] = []
 
     def note(kind: includes.Kind, value: str) -> str:
@@ -212,7 +216,7 @@ def project_folders(compilation: Compilation, path: str) -> tuple[str, ...]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a file can have this name: a client may send others."""
+    """Say whether a file can have this name: a client may send others."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -220,7 +224,9 @@ def _is_path(text: str) -> bool:
 
 
 def _included_of_workspace(flags: Sequence[str], root: str) -> tuple[list[str], list[str]]:
-    """The `-include` of files in the workspace, which its sources could include as well, and all other flags."""
+    """Return each `-include` of a file in the workspace, which its sources could include as well, and all other
+    flags.
+    """
     included: list[str] = []
     others: list[str] = []
     words = iter(flags)
@@ -242,7 +248,7 @@ def _has_standard(flags: Sequence[str]) -> bool:
 def _declared_flags(
     declared: build_files.Declared, kept: Sequence[str], root: str, standard: str
 ) -> tuple[list[str], list[Reason], tuple[Reason, ...]]:
-    """The flags that are used, why, and what is left out."""
+    """Return the flags that are used, why, and what is left out."""
     flags: list[str] = []
     reasons: list[Reason] = []
     left_out = [
@@ -272,12 +278,14 @@ def _declared_flags(
 
 
 def _is_known(number: str) -> bool:
-    """An architecture that CUDA 13 no longer has says how old the build file is, not what the figures shall be for."""
+    """Say whether an architecture is one that CUDA 13 still has. An older one only says how old the build file is,
+    not what the figures shall be for.
+    """
     return len(number) <= _LONGEST_ARCHITECTURE and int(number.rstrip("af")) >= _OLDEST_ARCHITECTURE
 
 
 def _architecture_reasons(targets: Sequence[tuple[str, str]], root: str) -> list[Reason]:
-    """One for each build file that names some."""
+    """Return a reason for each build file that names architectures."""
     files = dict.fromkeys(file for _, file in targets)
     return [
         Reason(
@@ -295,7 +303,9 @@ def _year(flag: str) -> int:
 def _source(
     match: DatabaseMatch | None, root: str, headers: Headers, command: str, faults: Sequence[tuple[str, str]]
 ) -> str:
-    """`faults` are of databases that cannot be read as a whole."""
+    """Return the sentence that says where the flags come from. `faults` are of databases that cannot be read
+    completely.
+    """
     remarks = [f"{os.path.relpath(database, root)} {fault}" for database, fault in faults]
     if match:
         shown = os.path.relpath(match.database, root)
@@ -311,7 +321,7 @@ def _source(
 
 
 def _of_command(match: DatabaseMatch | None, root: str) -> list[Reason]:
-    """What the command of a database gives its compiler, and is not used."""
+    """Return what the command of a database gives its compiler and is not used."""
     if match is None:
         return []
     shown = os.path.relpath(match.database, root)
@@ -327,7 +337,7 @@ def _compiler(match: DatabaseMatch | None) -> str | None:
 
 
 def _not_started(match: DatabaseMatch | None, question: CompilationQuestion) -> str:
-    """The project's nvcc, where only trust is lacking and another one compiles in its place."""
+    """Return the project's nvcc if only trust is missing and another one compiles in its place."""
     named = _compiler(match)
     if named is None or question.trusted or question.nvcc_chosen:
         return ""

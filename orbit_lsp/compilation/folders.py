@@ -1,4 +1,4 @@
-"""The folders above a file"""
+"""Finds the folders above a file."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ from pathlib import Path
 
 
 def folders_above(path: str, root: str) -> Iterator[Path]:
-    """The folders that hold a file, its own first, up to `root`. Ends at `/` and at `.` too, which are their own parents."""
+    """Yield the folders that hold a file, its own first, up to `root`. It ends at `/` and at `.` too, which are their
+    own parents.
+    """
     return takewhile(lambda folder: folder.is_relative_to(root), Path(path).parents)

@@ -1,4 +1,4 @@
-"""A `.cu` file that holds no CUDA C++: what its first line shows it to be, and what to do"""
+"""Handles a `.cu` file that holds no CUDA C++: what its first line shows it to be, and what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _OF_CUDA = re.compile(
 
 
 def advice(problem: Problem, path: str, text: str) -> str:
-    """Return what follows an error at the first line of a file whose text is no CUDA C++; "" for any other error."""
+    """Return the advice for an error at the first line of a file whose text is no CUDA C++. Return "" for any other
+    error.
+    """
     lines = (
         each for each in enumerate(text.split("\n"), 1) if each[1].strip() and not each[1].startswith("//")
     )

@@ -1,4 +1,4 @@
-"""The headers of a workspace, by name: which of them an `#include` may mean that no include folder answers"""
+"""The headers of a workspace by name: which of them an `#include` may mean that no include folder has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class Headers:
     _by_name: dict[str, list[str]] = field(default_factory=lambda: defaultdict[str, "list[str]"](list))
 
     def roots(self, name: str) -> list[str]:
-        """The folders from which `#include <name>` leads to a file, relative to the workspace's, `""` being that."""
+        """Return the folders from which `#include <name>` leads to a file. They are relative to the workspace's
+        folder, which is `""`.
+        """
         folder, _, last = posixpath.normpath(name).rpartition("/")
         if folder.startswith(".."):
             return []
@@ -58,7 +60,7 @@ class Headers:
         return folders
 
     def named(self, name: str) -> list[str]:
-        """Files whose name is the last part of `name`, wherever they lie."""
+        """Return the files whose name is the last part of `name`, wherever they lie."""
         last = posixpath.basename(name)
         return [posixpath.join(place, last) for place in self._by_name.get(last, ())]
 
@@ -70,7 +72,7 @@ class Headers:
 
 
 def search(root: str) -> Headers:
-    """Walk the workspace, but for folders that hold no sources. Links to folders are not followed. Blocks."""
+    """Walk the workspace, except for folders that hold no sources. Links to folders are not followed. Blocks."""
     headers = Headers(root)
     end = headers.at + SECONDS
     waiting = [""]
@@ -85,7 +87,9 @@ def search(root: str) -> Headers:
 
 
 def _look_in(folder: str, headers: Headers) -> list[str]:
-    """Add a folder's headers; returns its folders. What cannot be read, or vanishes meanwhile, ends the look."""
+    """Add a folder's headers, and return its folders. An entry that cannot be read, or vanishes meanwhile, ends the
+    look.
+    """
     below: list[str] = []
     with contextlib.suppress(OSError, ValueError), os.scandir(os.path.join(headers.root, folder)) as entries:
         for entry in entries:
@@ -101,7 +105,7 @@ def _look_in(folder: str, headers: Headers) -> list[str]:
 
 
 def distance(start: str, other: str) -> int:
-    """How many steps lead from a folder to another, both relative to the workspace."""
+    """Return how many steps lead from a folder to another, both relative to the workspace."""
     left, right = [
         [part for part in re.split(r"[\\/]", folder) if part not in ("", ".")] for folder in (start, other)
     ]

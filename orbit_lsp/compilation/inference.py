@@ -1,4 +1,6 @@
-"""Include folders for a file that no build database describes: each `#include` that nothing answers is looked for"""
+"""Infers include folders for a file that no build database describes: it looks for each `#include` that no folder
+has.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,8 @@ class WantedInclude(NamedTuple):
 
 @dataclass(slots=True)
 class Inferred:
-    """`missing` are headers that are nowhere, with the files that include them, in the order they were met; `made` are
-    those that were made from templates.
+    """What was inferred. `missing` are headers that are nowhere, with the files that include them, in the order they
+    were met. `made` are those that were made from templates.
     """
 
     flags: list[str] = field(default_factory=list[str])
@@ -71,7 +73,7 @@ class Inferred:
 
 
 class Included(NamedTuple):
-    """What a file includes, whether it is of C++20 whatever compiles it, and the macros without which it is an error."""
+    """What a file includes, whether it needs C++20 whatever compiles it, and the macros without which it is an error."""
 
     wanted: tuple[WantedInclude, ...] = ()
     newest: bool = False
@@ -80,7 +82,7 @@ class Included(NamedTuple):
 
 @dataclass(slots=True)
 class Texts:
-    """What files include, each read once as long as it stays the same."""
+    """What files include. Each is read again only if it has changed."""
 
     _known: dict[str, tuple[tuple[int, int], Included]] = field(
         default_factory=dict[str, "tuple[tuple[int, int], Included]"]
@@ -111,7 +113,7 @@ def included(content: bytes) -> Included:
 
 
 def wanted(content: bytes) -> tuple[WantedInclude, ...]:
-    """What a text includes, in each of its branches."""
+    """Return what a text includes, in each of its branches."""
     needed: dict[WantedInclude, None] = {}
     if b"include" in content or b"import" in content:
         for quoted, angle in chain.from_iterable(map(_INCLUDE.findall, _pieces(_without_comments(content)))):
@@ -120,8 +122,8 @@ def wanted(content: bytes) -> tuple[WantedInclude, ...]:
 
 
 def _without_comments(content: bytes) -> bytes:
-    """The comments that have an end, of one line or of many, are left out; those behind `//` stay, and what looks like a
-    beginning in them or in a string is none.
+    """Remove comments that have an end, of one line or of many. Those behind `//` stay; what looks like a beginning
+    in them or in a string is none.
     """
     code: list[bytes] = []
     position = looked = 0
@@ -139,7 +141,7 @@ def _without_comments(content: bytes) -> bytes:
 
 
 def _pieces(content: bytes) -> Iterator[bytes]:
-    """Whole lines, as many as are looked at in one go; of a longer line its beginning."""
+    """Yield whole lines, as many as are searched at once. Of a longer line only the beginning is yielded."""
     start = 0
     while start < len(content):
         end = content.rfind(b"\n", start, start + _AT_ONCE) + 1 or start + _AT_ONCE
@@ -148,12 +150,12 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 def _of_other_system(folder: str) -> bool:
-    """Whether a folder is called as one for another system: what lies there is a copy of what this one installs."""
+    """Say whether a folder has a name of another system: then it has copies of what this system installs."""
     return sys.platform == "linux" and bool(_OTHER_SYSTEM.search(folder))
 
 
 def _hides(folder: str) -> bool:
-    """Whether this folder would hide the headers of C or CUDA."""
+    """Say whether this folder would hide the headers of C or CUDA."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -170,7 +172,7 @@ def infer(
     declared: Declared,
     texts: Texts,
 ) -> Inferred:
-    """What `flags` lack for the headers that the file, and what it includes, name. Reads files and folders."""
+    """Return what `flags` lack for the headers that the file, and what it includes, name. Reads files and folders."""
     walk = _InferenceWalk(path, flags, headers, installed, declared, texts)
     walk.run(text)
     return walk.inferred
@@ -223,7 +225,7 @@ class _InferenceWalk:
                     self.waiting.append((folder, self.texts.of_file(folder)))
 
     def _define(self, name: str, source: str) -> None:
-        """A macro that a file must be given, as the build files above it give it."""
+        """Define a macro that a file needs, as the build files above it define it."""
         if name in self.required or len(self.required) >= _MOST_REQUIRED:
             return
         self.required.add(name)
@@ -234,7 +236,7 @@ class _InferenceWalk:
                 self._flag(flag, f"{self._shown(file)} defines it, and {self._shown(source)} needs it")
 
     def _find(self, source: str, include: WantedInclude) -> str | None:
-        """The file of the workspace that is meant; None where it is another's, or nowhere."""
+        """Return the file of the workspace that is meant. Return None if the header is another's, or nowhere."""
         name, quoted = include
         if "\\" in name or os.path.isabs(name):
             return None
@@ -271,7 +273,9 @@ class _InferenceWalk:
         return None
 
     def _by_link(self, name: str) -> bool:
-        """Whether a name leads into the toolkit through a link that a build makes, as Bazel's `third_party/gpus/cuda/include/cuda.h`."""
+        """Say whether a name leads into the toolkit through a link that a build makes, as Bazel's
+        `third_party/gpus/cuda/include/cuda.h`.
+        """
         own = toolkits_own(name)
         if not own or not (self.installed.toolkit_or_system(own) or self._installed(own)):
             return False
@@ -283,8 +287,9 @@ class _InferenceWalk:
         return bool(folder)
 
     def _instead_of(self, folder: str, name: str) -> str:
-        """The folder of a header that the project's own CMakeLists.txt makes from a template, where `folder` has one of that
-        name which no build file of the project names: another project's. "" where it has none, or that is the project's.
+        """Return the folder of a header that the project's own CMakeLists.txt makes from a template. It is used if
+        `folder` has a header with that name that no build file of the project names, because that is another
+        project's. Return "" if there is no template, or the folder is the project's.
         """
         project = self.cmake_project
         file = os.path.normpath(os.path.join(folder, name))
@@ -298,7 +303,7 @@ class _InferenceWalk:
         return ""
 
     def _templated(self, name: str) -> str:
-        """The folder of a header that CMake would make from a template of the project."""
+        """Return the folder of a header that CMake would make from a template of the project."""
         listed = self.headers.named(f"{name}.in")
         within = [
             place
@@ -321,7 +326,9 @@ class _InferenceWalk:
         return folder
 
     def _inside(self, path: str) -> str | None:
-        """Only files of the workspace are followed: what is installed finds its own headers."""
+        """Return the path if it is in the workspace. Only such files are followed: what is installed finds its own
+        headers.
+        """
         return path if Path(path).is_relative_to(self.headers.root) else None
 
     def _declared(self, name: str) -> str | None:
@@ -332,8 +339,8 @@ class _InferenceWalk:
         return None
 
     def _own_of_toolkits_name(self, include: WantedInclude) -> str | None:
-        """The folder of a header of the project that is called as one of the toolkit's: the compiler looks in the folders that a
-        build file names before the toolkit's.
+        """Return the folder of a header of the project with the name of one of the toolkit's. The compiler searches
+        the folders of build files before the toolkit's.
         """
         name = include.name
         if not is_toolkits(name) or not (include.quoted or "/" not in name):
@@ -345,7 +352,7 @@ class _InferenceWalk:
         return self._declared(name) if inside else None
 
     def _in_workspace(self, source: str, include: WantedInclude) -> str | None:
-        """The nearest folder of the workspace from which the name leads to a file."""
+        """Return the nearest folder of the workspace from which the name leads to a file."""
         own = include.quoted and include.name in REMOVED
         if (
             is_toolkits(include.name)
@@ -407,7 +414,7 @@ class _InferenceWalk:
         return True
 
     def _name_extension(self) -> None:
-        """As torch's builder does it: the extension's name, and where no text says it, the file's."""
+        """Define the extension's name, as torch's builder does. If no text says it, it is the file's."""
         macro = "-DTORCH_EXTENSION_NAME="
         if self.named or any(flag.startswith(macro) for flag, _ in self.declared.flags):
             return
@@ -427,7 +434,7 @@ class _InferenceWalk:
             self.inferred.reasons.append(Reason(flag, why))
 
     def _add(self, option: str, folder: str, why: str, *, first: bool = False) -> None:
-        """`first`: it is searched before all others that are inferred."""
+        """Add a folder. `first`: it is searched before all others that are inferred."""
         if folder in self.folders or _SHELL_OR_LIST.search(folder):
             return
         if first:

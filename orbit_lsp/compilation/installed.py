@@ -1,6 +1,6 @@
-"""Headers that are installed: the CUDA toolkit's, the system's, and those of packages of the chosen Python
+"""Finds headers that are installed: the CUDA toolkit's, the system's, and those of packages of the chosen Python.
 
-Nothing is started: a Python's packages are seen in its folders, so a Python that is not trusted can be asked.
+Nothing is started: a Python's packages are seen in its folders, so this may be done for a Python that is not trusted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TORCH_FLAGS = (*INCOMPATIBLE, "--expt-relaxed-constexpr", "-DTORCH_API_INCLUDE_
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """`folders` are its include folders, all of which a file that uses it needs; `flags` come with them."""
+    """A package. `folders` are its include folders; a file that uses it needs all of them. `flags` come with them."""
 
     name: str
     folders: tuple[str, ...]
@@ -54,7 +54,7 @@ class _PackageFolder:
 @dataclass(slots=True)
 class InstalledHeaders:
     """What can be included on this machine besides the workspace. `pythons` are the prefixes of the Pythons whose
-    packages count, the chosen one first; `nvcc` is the compiler's path, where it is known. Folders are listed once.
+    packages count, the chosen one first. `nvcc` is the compiler's path, if it is known. Folders are listed once.
     """
 
     pythons: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class InstalledHeaders:
     _places: list[str] | None = None
 
     def toolkit_or_system(self, name: str) -> bool:
-        """Whether nvcc finds `#include <name>` without flags. Reads folders."""
+        """Say whether nvcc finds `#include <name>` without flags. Reads folders."""
         if name not in self._has:
             self._has[name] = _is_standard(name) or any(
                 os.path.isfile(os.path.join(folder, name))
@@ -73,11 +73,11 @@ class InstalledHeaders:
         return self._has[name]
 
     def has_toolkit(self) -> bool:
-        """Whether a CUDA toolkit is on this machine: what it has is then seen in its folders."""
+        """Say whether a CUDA toolkit is on this machine. If so, its folders show what it has."""
         return any(os.path.isfile(os.path.join(folder, "cuda_runtime.h")) for folder in _toolkits(self.nvcc))
 
     def package(self, name: str) -> Package | None:
-        """The installed package that has the header `name`. Reads folders."""
+        """Return the installed package that has the header `name`. Reads folders."""
         if self._sites is None or self._places is None:
             self._sites = [_site(each, prefix) for prefix in self.pythons for each in _site_packages(prefix)]
             self._places = _common_places()
@@ -97,19 +97,19 @@ class InstalledHeaders:
 
 
 def prefixes(pythons: Sequence[str]) -> tuple[str, ...]:
-    """The folders that hold these Pythons' packages, and those of the server's own last."""
+    """Return the folders that hold these Pythons' packages, those of the server's own Python last."""
     folders = [os.path.dirname(os.path.dirname(python)) for python in pythons if os.path.dirname(python)]
     return tuple(dict.fromkeys(each for each in (*folders, sys.prefix) if os.path.isdir(each)))
 
 
 def folders_outside(pythons: Sequence[str]) -> tuple[str, ...]:
-    """The folders that change when a package is installed. Reads folders."""
+    """Return the folders that change when a package is installed. Reads folders."""
     sites = [site for prefix in pythons for site in _site_packages(prefix)]
     return tuple(dict.fromkeys((*sites, *_SYSTEM, *_common_places())))
 
 
 def venvs(path: str, root: str) -> Iterator[str]:
-    """Pythons of virtual environments in the folders above a file, up to the root; the nearest first."""
+    """Yield the Pythons of virtual environments in the folders above a file, up to the root; the nearest first."""
     for folder in folders_above(path, root):
         for name in (".venv", "venv"):
             python = os.path.join(folder, name, "bin", "python")
@@ -118,7 +118,9 @@ def venvs(path: str, root: str) -> Iterator[str]:
 
 
 def python_headers(pythons: Sequence[str]) -> str | None:
-    """The folder of Python.h of the first of these that has one; a virtual environment's is its base's."""
+    """Return the folder of Python.h of the first of these Pythons that has one. A virtual environment has that of its
+    base.
+    """
     for prefix in pythons:
         for base in (prefix, *_base(prefix)):
             for pattern in ("include/python3*", "include", "Include"):
@@ -136,7 +138,7 @@ def _base(prefix: str) -> Iterator[str]:
 
 
 def _venv(prefix: str) -> str:
-    """The text of pyvenv.cfg; empty where the folder is no virtual environment."""
+    """Return the text of pyvenv.cfg. Return "" if the folder is no virtual environment."""
     try:
         return regular_files.text(os.path.join(prefix, "pyvenv.cfg"), BUILD_FILE)
     except (OSError, ValueError):
@@ -144,8 +146,8 @@ def _venv(prefix: str) -> str:
 
 
 def _site_packages(prefix: str) -> list[str]:
-    """The folders that the Python of `prefix` imports packages from: its own, those that a `.pth` of them names, and, unless
-    it is a virtual environment apart from them, its base's and the user's.
+    """Return the folders from which the Python of `prefix` imports packages: its own, those that a `.pth` of them
+    names, and its base's and the user's. An isolated virtual environment does not have the last two.
     """
     configured = _venv(prefix)
     inherits = re.search(
@@ -211,7 +213,9 @@ def _of_site(place: _PackageFolder, name: str) -> Package | None:
 
 
 def nvidia_folders(pythons: Sequence[str]) -> tuple[str, ...]:
-    """Include folders of NVIDIA's wheels: with torch from PyPI come the headers of the libraries that it uses."""
+    """Return the include folders of NVIDIA's wheels. They come with torch from PyPI, with the headers of the
+    libraries that it uses.
+    """
     folders: list[str] = []
     for prefix in pythons:
         for site in _site_packages(prefix):
@@ -221,7 +225,7 @@ def nvidia_folders(pythons: Sequence[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def torch_flags(site: str) -> tuple[str, ...]:
-    """What torch's own extension builder gives nvcc: its standard is read where it says it."""
+    """Return what torch's own extension builder gives nvcc. Its standard is read from the file that says it."""
     try:
         text = regular_files.text(os.path.join(site, "torch/utils/cpp_extension.py"), BUILD_FILE)
     except (OSError, ValueError):
@@ -231,7 +235,9 @@ def torch_flags(site: str) -> tuple[str, ...]:
 
 
 def _common_places() -> list[str]:
-    """Where headers of CUTLASS, CUDA's samples and the like are, and those of Debian's packages that no compiler looks in."""
+    """Return where headers of CUTLASS, CUDA's samples and the like are, and those of Debian's packages that no
+    compiler looks in.
+    """
     named = [os.environ.get(name, "") for name in ("CUTLASS_PATH", "CUTLASS_HOME", "CUTLASS_DIR")]
     places = [
         os.path.join(each, under) for each in named if each for under in ("include", "tools/util/include")
@@ -248,7 +254,7 @@ def _common_places() -> list[str]:
 
 
 def default_nvcc() -> str | None:
-    """The nvcc that compiles where no setting names one, as far as that is known before a worker says it."""
+    """Return the nvcc that compiles if no setting names one, as far as that is known before a worker says it."""
     roots = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"))
     placed = [os.path.join(root, "bin", "nvcc") for root in roots if root]
     on_path = shutil.which("nvcc")
@@ -272,7 +278,7 @@ def _toolkits(nvcc: str | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _compiler_folders() -> tuple[str, ...]:
-    """Where GCC and the C library keep their headers."""
+    """Return the folders in which GCC and the C library keep their headers."""
     patterns = (
         "/usr/include/c++/*", "/usr/include/*-linux-gnu*", "/usr/include/*-linux-gnu*/c++/*",
         "/usr/lib/gcc/*/*/include", "/usr/lib64/gcc/*/*/include",
@@ -332,5 +338,5 @@ STANDARD = frozenset(
 
 
 def _is_standard(name: str) -> bool:
-    """A header of C or C++, which every compiler has, wherever it keeps it."""
+    """Say whether a header belongs to C or C++. Every compiler has it, wherever it keeps it."""
     return ("." not in name and "/" not in name) or (name.endswith(".h") and name[:-2] in STANDARD)

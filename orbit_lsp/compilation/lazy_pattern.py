@@ -1,7 +1,7 @@
-"""Patterns that many modules define and few commands use: each is compiled when it is first asked for anything.
+"""Makes patterns that many modules define and few commands use. Each is compiled at its first use.
 
-Compiling those of a short command takes 12 ms of its 90 ms of processor time (two-core machine); most are of build files
-that it never meets. A pattern in a hot loop is better compiled at once: each use here costs a look-up more.
+Compiling those of a short command takes 12 ms of its 90 ms of processor time (two-core machine); most are for build
+files that it never meets. A pattern in a hot loop is better compiled at once: each use here costs one look-up more.
 """
 
 from __future__ import annotations
@@ -22,5 +22,7 @@ class _Later:
 
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """As `re.compile`, but for functions that ask for the type: a mistake in `text` is raised at its first use."""
+    """Return a pattern like `re.compile`, except for functions that check its type. A mistake in `text` is raised at
+    its first use.
+    """
     return cast("re.Pattern[str]", _Later(text, flags))

@@ -1,5 +1,5 @@
-"""What a project makes by itself and a checkout lacks: headers that a script or a rule of make writes, or that CMake downloads, and
-values that a program puts into a source
+"""Finds what a project makes by itself and a checkout lacks: headers that a script or a rule of make writes, or that
+CMake downloads, and values that a program puts into a source.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
 
 def of_header(name: str, source: str, root: str, listed: elsewhere.Listed) -> str:
-    """What of the project makes the header `name`, which `source` includes and the workspace lacks, and what to do; "" where nothing
-    names it. `listed` are the workspace's build files and scripts. Reads files.
+    """Return what of the project makes the header `name`, which `source` includes and the workspace lacks, and what
+    to do. Return "" if nothing names it. `listed` are the workspace's build files and scripts. Reads files.
     """
     last = posixpath.basename(name)
     named = re.compile(rf"(?<![\w.-]){re.escape(last)}(?![\w-]|\.\w)")
@@ -69,7 +69,7 @@ def of_header(name: str, source: str, root: str, listed: elsewhere.Listed) -> st
 
 
 def _with_option(package: str, options: Sequence[str]) -> str:
-    """A package that a build downloads, with the option that is off by default and called after it."""
+    """Return a package that a build downloads, with the option of the same name that is off by default."""
     word = re.sub(r"\W|_", "", package.lower())
     named = [each for each in options if len(word) > 2 and word in each.lower().replace("_", "")]
     option = min(named, key=len, default="")
@@ -77,7 +77,9 @@ def _with_option(package: str, options: Sequence[str]) -> str:
 
 
 def _looked_for(name: str, text: str) -> str:
-    """The library that a build file links or looks for and whose name a header has, and where; "" for none."""
+    """Return the library that a build file links or looks for with the name of a header, and where. Return "" for
+    none.
+    """
     stems = {
         re.sub(r"\W|_", "", each.lower()) for each in (name.partition("/")[0], posixpath.splitext(name)[0])
     }
@@ -94,7 +96,9 @@ def _looked_for(name: str, text: str) -> str:
 
 
 def _by_configure(header: str, source: str, root: str) -> str:
-    """The sentence about a header that autotools' `configure` writes, as in `AC_CONFIG_HEADERS([config.h])`; "" for any other."""
+    """Return the sentence about a header that autotools' `configure` writes, as in `AC_CONFIG_HEADERS([config.h])`.
+    Return "" for any other.
+    """
     for folder in folders_above(source, root):
         for name in ("configure.ac", "configure.in"):
             try:
@@ -110,7 +114,7 @@ def _by_configure(header: str, source: str, root: str) -> str:
 
 
 def _how(file: str, text: str, header: str) -> str:
-    """The sentence about a file that names the header, by the kind of the file."""
+    """Return the sentence about a file that names the header, by the kind of the file."""
     name = os.path.basename(file)
     if name.lower().endswith(("makefile", ".mk", ".make", "makefile.am", "makefile.in")):
         asked_for = rf"^[^\t#:\n]*:(?!=).*(?<![\w.-]){re.escape(header)}(?![\w.-])"
@@ -127,8 +131,8 @@ def _how(file: str, text: str, header: str) -> str:
 
 
 def values(text: str, scripts: Sequence[str], root: str) -> dict[str, str]:
-    """The names of a source that the scripts which name it have as strings, macros or `-D…`, and do not stand defined in it, each with
-    the script. Reads files.
+    """Return the names that scripts put into a source: strings, macros or `-D…` in the scripts that name it, without
+    names that it defines itself. Each comes with its script. Reads files.
     """
     words = set(_WORD.findall(text)) - set(_DEFINED.findall(text))
     filled: dict[str, str] = {}

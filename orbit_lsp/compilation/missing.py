@@ -1,4 +1,4 @@
-"""A header that is nowhere: what is near it, and what would provide it"""
+"""Explains a header that is nowhere: what is near it, and what would provide it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _MOST_SUBMODULES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Submodule:
-    """A submodule of the workspace's repository, by its folder and what its address ends with."""
+    """A submodule of the workspace's repository, by its folder and the end of its address."""
 
     folder: str
     name: str
 
 
 def submodules(root: str) -> tuple[Submodule, ...]:
-    """Those that are not checked out, from .gitmodules. Reads files."""
+    """Return the submodules that are not checked out, from .gitmodules. Reads files."""
     try:
         text = regular_files.text(os.path.join(root, ".gitmodules"), BUILD_FILE)
     except (OSError, ValueError):
@@ -69,8 +69,9 @@ def explain(
     has_cccl: bool = False,
     maker: Callable[[str, str], str] | None = None,
 ) -> str:
-    """The sentence that follows "`name` is not found". `source` is the file that includes it, `python` the chosen one. `packages` are
-    those that the project looks for, with the file that says so. `maker` says what of the project makes it. Reads build files.
+    """Return the sentence that follows "`name` is not found". `source` is the file that includes it, `python` the
+    chosen one. `packages` are those that the project looks for, with the file that says so. `maker` says what of the
+    project makes it. Reads build files.
     """
     near = _near(name, source, headers)
     if "{{" in name or "{%" in name:
@@ -114,8 +115,8 @@ def explain(
 
 
 def _configure(template: str, name: str, headers: Headers) -> str:
-    """How a project of autotools is configured that has this template of a header, of which no CMakeLists.txt makes it; "" for any
-    other. Reads files.
+    """Return how to configure a project of autotools that has this template of a header, if no CMakeLists.txt makes
+    the header. Return "" for any other project. Reads files.
     """
     if made_by_cmake(os.path.join(headers.root, template), name, headers.root):
         return ""
@@ -141,7 +142,7 @@ def _folders(file: str) -> list[str]:
 
 
 def of_other_machine(name: str) -> str:
-    """What to do about an `#include` of an absolute path that is not on this machine."""
+    """Return what to do about an `#include` of an absolute path that is not on this machine."""
     last = re.split(r"[\\/]", name)[-1]
     if is_toolkits(last):
         return f"the path is of another machine: include <{last}>, which every nvcc finds"
@@ -149,7 +150,9 @@ def of_other_machine(name: str) -> str:
 
 
 def provider(name: str, python: str) -> str:
-    """What provides a header of this name, wherever it is included; empty where that is not known. Reads nothing."""
+    """Return what provides a header of this name, wherever it is included. Return "" if that is not known. Reads
+    nothing.
+    """
     name = toolkits_own(name) or name
     text = next((text for pattern, text in PROVIDERS if re.fullmatch(pattern, name)), "")
     if "{pip}" in text:
@@ -166,7 +169,7 @@ def _near(name: str, source: str, headers: Headers) -> str:
 
 
 def _submodule(name: str, absent: Sequence[Submodule]) -> Submodule | None:
-    """The submodule that a header's first folder is called after, or that is known to have it."""
+    """Return the submodule that has the name of a header's first folder, or that is known to have the header."""
     first = re.sub(r"\W|_", "", re.split(r"[/.]", name.lower())[0])
     known = next((words for pattern, words in _OF_REPOSITORY if re.fullmatch(pattern, name)), ())
     for module in absent:

@@ -1,4 +1,6 @@
-"""A project's own macro whose name a library's header has for something else, as `#define N 10` before `#include <cub/cub.cuh>`"""
+"""Finds a project's own macro whose name a library's header uses for something else, as `#define N 10` before
+`#include <cub/cub.cuh>`.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ class _Macro(NamedTuple):
 
 
 def blamed(place: Place, path: str, text: str, ends: Mapping[str, int], compilation: Compilation) -> str:
-    """Which macro of the project a line of a library's header has the name of, and what to do; "" for none. It counts if `text`, or a
-    header of the project that it includes, defines it: `ends` has the line of each file that leads to the library. Reads files.
+    """Return the project's macro whose name a line of a library's header has, and what to do. Return "" for none. It
+    counts if `text`, or a header of the project that it includes, defines it. `ends` has the line of each file that
+    leads to the library. Reads files.
     """
     try:
         lines = regular_files.text(place.file, HEADER).split("\n")
@@ -60,7 +63,9 @@ def _is_guard(macro: _Macro) -> bool:
 
 
 def _defined(path: str, text: str, ends: Mapping[str, int], compilation: Compilation) -> dict[str, _Macro]:
-    """The macros that are defined by then, by name, in the order of the preprocessor; conditions are not asked."""
+    """Return the macros that are defined by then, by name, in the order of the preprocessor. Conditions are not
+    evaluated.
+    """
     folders: list[str] = []
 
     def note(_kind: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""How far a project reaches above one of its folders"""
+"""Finds how far a project reaches above one of its folders."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ def project_of(folder: str) -> str:
 
 
 def marked(folder: str) -> str | None:
-    """Return the repository of a folder, else the highest folder above it that has a build file, else the highest with an environment,
-    else None. A Makefile reaches as far as the files that it includes. An environment above a build file may be of many
-    projects, each a stranger to the others. Reads one file.
+    """Return the repository of a folder, else the highest folder above it that has a build file, else the highest
+    with an environment, else None.
+
+    A Makefile reaches as far as the files that it includes. An environment above a build file may belong to many
+    unrelated projects. Reads one file.
     """
     highest: Path | None = None
     built = False
@@ -54,7 +56,7 @@ def marked(folder: str) -> str | None:
 
 
 def _included_by(folder: Path) -> list[Path]:
-    """The folders above this one that its Makefile includes files of, as `include ../../common.mk`."""
+    """Return the folders above this one from which its Makefile includes files, as `include ../../common.mk`."""
     file = next(
         (
             folder / name

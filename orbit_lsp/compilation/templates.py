@@ -1,7 +1,8 @@
-"""Headers that CMake makes from templates (`config.h.in`), as far as the project's text says what they become
+"""Makes headers that CMake would make from templates (`config.h.in`), as far as the project's text says what they
+become.
 
-A project that has not been configured has no such headers. What its CMakeLists.txt sets by itself is known without running
-it: options by default, and literal values. All else counts as not there.
+A project that has not been configured has no such headers. What its CMakeLists.txt sets by itself is known without
+running it: options by default, and literal values. All else counts as absent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _VALUE = lazy_pattern(r"@(\w+)@|\$\{(\w+)\}")
 
 
 def make(template: str, name: str, root: str) -> str:
-    """The folder in the cache from which `name` leads to what the template becomes; "" where it cannot be made."""
+    """Write what the template becomes to the cache. Return the folder from which `name` leads to it, "" if it cannot
+    be made.
+    """
     try:
         text = regular_files.text(template, BUILD_FILE)
         known, values = _values(template, root)
@@ -41,7 +44,9 @@ def make(template: str, name: str, root: str) -> str:
 
 
 def forward(name: str, other: str) -> str:
-    """The folder in the cache from which `name` leads to a header that includes `other`; "" where it cannot be made."""
+    """Write a header that includes `other` to the cache. Return the folder from which `name` leads to it, "" if it
+    cannot be made.
+    """
     try:
         return _kept("", name, f"#include <{other}>\n")
     except (OSError, ValueError, RuntimeError):
@@ -60,13 +65,13 @@ def _kept(template: str, name: str, content: str) -> str:
 
 
 def project_of(path: str, root: str) -> str:
-    """The highest folder above a file that has a CMakeLists.txt, up to the root; "" where none has."""
+    """Return the highest folder above a file that has a CMakeLists.txt, up to the root. Return "" if none has."""
     above = [each for each in Path(path).parents if each.is_relative_to(root)]
     return next((str(each) for each in reversed(above) if (each / "CMakeLists.txt").is_file()), "")
 
 
 def configures(template: str, name: str, project: str) -> bool:
-    """Whether a CMakeLists.txt of the project, beside the template or above it, makes the header `name` from it."""
+    """Say whether a CMakeLists.txt of the project, beside the template or above it, makes the header `name` from it."""
     wanted = os.path.basename(template), os.path.basename(name)
     for folder in Path(template).parents:
         if not folder.is_relative_to(project):
@@ -80,7 +85,7 @@ def configures(template: str, name: str, project: str) -> bool:
 
 
 def is_built_from(file: str, project: str, root: str) -> bool:
-    """Whether a file lies in a build folder of the project, which may be anywhere."""
+    """Say whether a file lies in a build folder of the project, which may be anywhere."""
     for folder in Path(file).parents:
         if not folder.is_relative_to(root):
             break
@@ -90,7 +95,7 @@ def is_built_from(file: str, project: str, root: str) -> bool:
 
 
 def _write(file: Path, content: str) -> None:
-    """At once: another server may read it."""
+    """Write a file in one step: another server may read it."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".header-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
@@ -99,7 +104,7 @@ def _write(file: Path, content: str) -> None:
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
-    """As `configure_file` does it."""
+    """Fill in a template as `configure_file` does."""
 
     def define(match: re.Match[str]) -> str:
         start, number, name, rest = match.groups()
@@ -115,8 +120,8 @@ def _filled(text: str, values: dict[str, str]) -> str:
 
 
 def _values(template: str, root: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Variables of the CMakeLists.txt beside the template and above it, as CMake would have them there: those that are known, and those with
-    guesses.
+    """Return the variables of the CMakeLists.txt beside the template and above it, with CMake's values there: those
+    that are known, and those with guesses.
     """
 
     def text_of(file: str) -> str:

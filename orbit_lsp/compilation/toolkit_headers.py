@@ -1,8 +1,8 @@
-"""The names of the CUDA toolkit's headers: a workspace's own `cuda_utils.h` is not one of them
+"""The names of the CUDA toolkit's headers. A workspace's own `cuda_utils.h` is not one of them.
 
-Listed from CUDA 13.0 (`include`), from NVIDIA's wheels of its libraries (cuFFT 12.5, cuRAND 10.4, cuSPARSE 12.9, NPP 13.2,
-nvJPEG 13.3, nvJitLink 13.5, November 2026), and from NVIDIA's documentation: cuBLAS, cuSOLVER, cuFile, Windows, and what
-releases 11 and 12 still had.
+They are listed from CUDA 13.0 (`include`), from NVIDIA's wheels of its libraries (cuFFT 12.5, cuRAND 10.4, cuSPARSE
+12.9, NPP 13.2, nvJPEG 13.3, nvJitLink 13.5, November 2026), and from NVIDIA's documentation: cuBLAS, cuSOLVER,
+cuFile, Windows, and what releases 11 and 12 still had.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _EVERY = LIBRARIES | NPP | REMOVED | _OTHERS
 
 
 def is_toolkits(name: str) -> bool:
-    """Whether a header of this name comes with CUDA: one in the workspace is not meant."""
+    """Say whether a header of this name comes with CUDA. Then one in the workspace is not meant."""
     return name in _EVERY or bool(_FAMILIES.fullmatch(name))
 
 
@@ -84,8 +84,8 @@ _LINKED = re.compile(
 
 
 def toolkits_own(name: str) -> str:
-    """The header of CUDA that a name means which leads there through a link in the build's tree, `cuda.h` for
-    `third_party/gpus/cuda/include/cuda.h`; "" for any other name.
+    """Return the header of CUDA to which a name leads through a link in the build's tree: `cuda.h` for
+    `third_party/gpus/cuda/include/cuda.h`. Return "" for any other name.
     """
     match = _LINKED.fullmatch(name)
     own = (match[1] or match[2]) if match else ""

@@ -1,1 +1,3 @@
-"""What build files of each kind say of how a source is compiled: each is read as text, and nothing of it is run"""
+"""Reads what build files of each kind say of how a source is compiled. Each is read as text, and nothing of it is
+run.
+"""

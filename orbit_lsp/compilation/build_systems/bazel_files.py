@@ -1,4 +1,4 @@
-"""How Bazel compiles a CUDA file: the libraries of BUILD files, whose lists are read as text; nothing of them is run"""
+"""Reads how Bazel compiles a CUDA file from the lists in BUILD files. They are read as text; nothing of them is run."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _NOT_IN_FLAGS = ("name", "deps", *_SOURCES)
 
 
 def read(file: str, path: str, root: str) -> Reading:
-    """Of the library in the BUILD file `file` that has the source `path`: its options and macros, and the macros and include
-    folders of what it depends on, which Bazel passes on. Reads the BUILD files of those. Option files that it names are left out:
-    they could be any file of this machine.
+    """Read the library in the BUILD file `file` that has the source `path`: its options and macros, and the macros
+    and include folders of what it depends on, which Bazel passes on. Reads the BUILD files of those too. Option files
+    that it names are left out: they could be any file of this machine.
     """
     above = [each for each in Path(file).parents if each.is_relative_to(root)]
     top = next((each for each in above if any(os.path.isfile(each / name) for name in _ROOTS)), Path(root))
@@ -59,7 +59,7 @@ def read(file: str, path: str, root: str) -> Reading:
 
 
 class _Budget:
-    """How much of lists is read, of all of them together."""
+    """Limits how much of all lists together is read."""
 
     def __init__(self) -> None:
         self.parts = self.words = self.characters = 0
@@ -190,13 +190,15 @@ class _Packages:
             yield f"sources behind the first {_MOST_PARTS:,} parts of lists"
 
     def _has(self, call: ast.Call, sources: _Lists, name: str) -> bool:
-        """Whether the file `name` of the package is one of the call's sources."""
+        """Say whether the file `name` of the package is one of the call's sources."""
         return self.budget.parts <= _MOST_PARTS and any(
             _means(each, name) for keyword in _SOURCES for each in sources.of(call, keyword)
         )
 
     def _passed_on(self, package: str, deps: list[str], lists: _Lists) -> Iterator[tuple[str, str]]:
-        """The macros and the include folders of libraries that a library depends on, and of those that they depend on."""
+        """Yield the macros and the include folders of the libraries that a library depends on, directly or through
+        others.
+        """
         waiting = [self._label(dep, package) for dep in deps]
         seen: set[tuple[str, str]] = set()
         while waiting and len(seen) < _MOST_LIBRARIES:
@@ -214,7 +216,7 @@ class _Packages:
                 waiting += [self._label(dep, label[0]) for dep in own.of(call, "deps")]
 
     def _label(self, label: str, package: str) -> tuple[str, str]:
-        """The package and the name of `//lib/math:pixel`, `:pixel`, `//lib/pixel` or `@repository//:pixel`."""
+        """Return the package and the name of `//lib/math:pixel`, `:pixel`, `//lib/pixel` or `@repository//:pixel`."""
         repository, slashes, rest = label.partition("//")
         if not slashes:
             return package, label.removeprefix(":")
@@ -227,7 +229,7 @@ class _Packages:
         return [os.path.normpath(self.top / package / each) for each in includes]
 
     def _package(self, package: str) -> _Package:
-        """What a package's BUILD file has."""
+        """Return what a package's BUILD file has."""
         if package not in self.read:
             self.read[package] = _Package([], {}, {})
             folder = Path(os.path.normpath(self.top / package))
@@ -254,7 +256,7 @@ def _text(file: str) -> str:
 
 
 def _parsed(text: str) -> _Package:
-    """Starlark that is no Python has nothing."""
+    """Parse a BUILD file. If its Starlark is not valid Python, the package has nothing."""
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -291,7 +293,7 @@ def _function(call: ast.Call) -> str:
 
 
 def _means(source: str, name: str) -> bool:
-    """Whether an entry of `srcs`, which may be a pattern, is the file `name` of the package."""
+    """Say whether an entry of `srcs`, which may be a pattern, means the file `name` of the package."""
     source = source.removeprefix(":")
     if "*" not in source:
         return source == name
@@ -301,7 +303,9 @@ def _means(source: str, name: str) -> bool:
 
 
 def _fits(pattern: list[str], names: list[str]) -> bool:
-    """Whether folders fit a pattern's; `**` stands for any number of them. In as many steps as a table of both has cells."""
+    """Say whether folders match those of a pattern. `**` stands for any number of them. It takes as many steps as a
+    table of both has cells.
+    """
     fits = [True] + [False] * len(names)  # whether what was seen of the pattern fits the first 0, 1, … names
     for part in pattern:
         if part == "**":
@@ -313,7 +317,7 @@ def _fits(pattern: list[str], names: list[str]) -> bool:
 
 
 def _fits_one(pattern: str, name: str) -> bool:
-    """`*` stands for any characters of one name."""
+    """Match one name. `*` stands for any characters of it."""
     head, *between = pattern.split("*")
     if not between:
         return pattern == name

@@ -1,5 +1,5 @@
-"""Files that compile a source without being a build file of the usual kinds: scripts, recipes and READMEs, whose plain calls of nvcc are
-read, build.rs, and others, of which it is said that they name the source
+"""Reads files that compile a source without being a usual build file. In scripts, recipes and READMEs plain calls of
+nvcc are read. build.rs is read too. Of other files it is only said that they name the source.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_SAID = 3
 
 
 class Script(NamedTuple):
-    """A file that names the source; `flags` are nvcc's, `left_out` is what is not known of them."""
+    """A file that names the source. `flags` are nvcc's; `left_out` are the parts that are not known."""
 
     file: str
     flags: tuple[str, ...] = ()
@@ -57,8 +57,8 @@ class Script(NamedTuple):
 
 
 def naming(path: str, root: str) -> Iterator[Script]:
-    """The files in the source's folder and in those above it, up to the root, that compile it; of several the first. Where none is
-    understood, the call of nvcc in the source's comments or in a README counts. Reads files.
+    """Yield the files that compile the source, in its folder and in those above it, up to the root; the first of
+    several. If none is understood, the call of nvcc in the source's comments or in a README counts. Reads files.
     """
     name = os.path.basename(path)
     named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)")
@@ -96,7 +96,9 @@ def not_understood(file: str, path: str) -> Script:
 
 
 def of_another_folder(file: str, text: str, path: str, root: str) -> Script | None:
-    """What a file that names the source, and does not lie above it, gives nvcc for it; None where it does not call nvcc."""
+    """Return what a file that names the source, but does not lie above it, gives nvcc for it. Return None if it does
+    not call nvcc.
+    """
     if os.path.basename(file) != "build.rs" and not _CALLS_NVCC.search(text):
         return None
     for folder in folders_above(file, root):  # whoever starts it may stand above it
@@ -120,7 +122,9 @@ def _candidates(folder: Path) -> Iterator[str]:
 
 
 def _understood(file: str, text: str, path: str, folder: str) -> Script | None:
-    """What a file that is started in `folder` gives nvcc for the source; None where it does not, or is not understood."""
+    """Return what a file that is started in `folder` gives nvcc for the source. Return None if it does not, or is not
+    understood.
+    """
     name = os.path.basename(file)
     if name == "build.rs":
         made = rust_files.read(text, path, os.path.dirname(file))

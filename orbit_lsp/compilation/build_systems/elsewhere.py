@@ -1,4 +1,6 @@
-"""Build files and scripts in other folders than those above a source, as `build/linux/Makefile` for `src/k.cu`: those that name it"""
+"""Finds build files and scripts in other folders than those above a source that name it, such as
+`build/linux/Makefile` for `src/k.cu`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ Listed = Mapping[str, Sequence[str]]
 
 
 def may_compile(name: str) -> bool:
-    """Whether a file of this name may say how sources are compiled."""
+    """Say whether a file of this name may say how sources are compiled."""
     system = registry.system_of(name)
     return (
         name in build_scripts.NAMES
@@ -39,8 +41,8 @@ def may_compile(name: str) -> bool:
 
 
 def naming(path: str, root: str, listed: Listed) -> Iterator[tuple[str, str]]:
-    """The files among `listed` that name the source or all sources of its folder, the nearest
-    first, with their texts. Reads files.
+    """Yield the files among `listed` that name the source or all sources of its folder, the nearest first, with their
+    texts. Reads files.
     """
     above = {str(folder) for folder in folders_above(path, root)}
     size = 0
@@ -57,7 +59,7 @@ def naming(path: str, root: str, listed: Listed) -> Iterator[tuple[str, str]]:
 
 
 def nearest(path: str, root: str, listed: Listed, most: int) -> Iterator[str]:
-    """The files among `listed` that are nearest to a file, scripts of Python last."""
+    """Yield the files among `listed` that are nearest to a file, scripts of Python last."""
     here = os.path.relpath(os.path.dirname(path) or ".", root or ".").replace(os.sep, "/")
     above = [f"{here}/"]
     while "/" in here:
@@ -76,8 +78,9 @@ def nearest(path: str, root: str, listed: Listed, most: int) -> Iterator[str]:
 
 
 def names(text: str, file: str, path: str, root: str) -> bool:
-    """Whether the text of a file in another folder names the source: by a path from its folder or one above that, by one
-    whose beginning is a variable, or by its name alone where the text names the source's folder too.
+    """Say whether the text of a file in another folder names the source. It may use a path from its folder or one
+    above that, or a path whose beginning is a variable. The name alone is enough if the text names the source's
+    folder too.
     """
     name = os.path.basename(path)
     if name not in text:
@@ -105,7 +108,7 @@ def names(text: str, file: str, path: str, root: str) -> bool:
 
 
 def _path_before(text: str, end: int) -> str:
-    """What stands before a file's name as the beginning of its path."""
+    """Return the beginning of the path that stands before a file's name."""
     start = end
     while start and end - start < _LONGEST and _OF_PATH.fullmatch(text[start - 1]):
         opens = text[start - 1] in "({"
@@ -116,7 +119,7 @@ def _path_before(text: str, end: int) -> str:
 
 
 def _mentions(text: str, file: str, path: str) -> bool:
-    """Whether a text has the folder of the source, by its way from the file or its last part."""
+    """Say whether a text has the folder of the source, by the path from the file or by its last part."""
     way = os.path.relpath(os.path.dirname(path), os.path.dirname(file))
     return any(
         re.search(rf"(?<![\w-]){re.escape(each)}(?![\w.-])", text)
@@ -125,8 +128,8 @@ def _mentions(text: str, file: str, path: str) -> bool:
 
 
 def _has_folder(text: str, file: str, path: str) -> bool:
-    """Whether a text has patterns of the source's folder: `../src/%.cu`, `../src/*.cu`, or that folder where make looks for
-    prerequisites.
+    """Say whether a text has patterns of the source's folder: `../src/%.cu`, `../src/*.cu`, or that folder where make
+    looks for prerequisites.
     """
     way = os.path.relpath(os.path.dirname(path), os.path.dirname(file))
     suffix = os.path.splitext(path)[1]

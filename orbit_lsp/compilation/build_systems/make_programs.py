@@ -1,4 +1,4 @@
-"""Make and Automake as build systems: what a Makefile says of a source, and the programs that it links"""
+"""Make and Automake as build systems: what a Makefile says of a source, and the programs that it links."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 
 
 def _of_file(file: BuildFile) -> Reading | None:
-    """None below a build file of another system: that Makefile is another project's."""
+    """Read a Makefile. Return None if a build file of another system is nearer: then the Makefile belongs to another
+    project.
+    """
     if not makefiles.is_makefile(file.nearest):
         return None
     text = _TO_FILL_IN.sub(r"$(\1\2)", file.text) if file.template else file.text
@@ -89,7 +91,9 @@ class _Made:
                 )
 
     def _output(self, name: str, rule: makefiles.MakeRule) -> str | None:
-        """The file that a rule's recipe writes, None where it compiles nothing: its target, unless a compiler is told another one."""
+        """Return the file that a rule's recipe writes. It is the rule's target, unless a compiler is given another
+        one. Return None if the recipe compiles nothing.
+        """
         for line in rule.recipe:
             words = command_line.split(line)
             if not _COMPILERS.search(line) or "-c" in words or "-dc" in words or "-shared" in words:
@@ -146,7 +150,7 @@ class _Made:
                 return
 
     def _arguments(self, output: str) -> tuple[str, ...]:
-        """Return those with which a recipe of the Makefile starts the program."""
+        """Return the arguments with which a recipe of the Makefile starts the program."""
         for rule in self._rules:
             for line in rule.recipe:
                 words = command_line.split(line.lstrip("@-+ \t"))

@@ -1,6 +1,6 @@
-"""How a Makefile compiles a CUDA file: its variables and rules, read as text; neither make nor a shell is run
+"""Reads how a Makefile compiles a CUDA file from its variables and rules. Neither make nor a shell is run.
 
-A plain call of make is meant: a variable that nothing sets is empty, and a condition counts as it is then.
+It assumes a plain call of make: a variable that nothing sets is empty, and conditions are evaluated so.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _AUTOMATIC = "@<^+*?%|"
 
 
 class MakeRule(NamedTuple):
-    """A rule with all variables replaced: automatic ones by `orbit-input`, while references that are not known stay."""
+    """A rule with all variables replaced. Automatic ones become `orbit-input`; unknown references stay."""
 
     targets: tuple[str, ...]
     needs: tuple[str, ...]
@@ -132,8 +132,8 @@ class _OfTarget(NamedTuple):
 
 
 def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Reading:
-    """How the Makefile `file` compiles `path`. `include` gives the text of a file that it includes, "" for none. Option files
-    that the recipe names are left out: a Makefile of somebody else's could name any file of this machine.
+    """Read how the Makefile `file` compiles `path`. `include` gives the text of a file that it includes, "" for none.
+    Option files that the recipe names are left out: somebody else's Makefile could name any file of this machine.
     """
     makefile = _Makefile(os.path.dirname(file), path, of_automake=file.endswith((".am", ".in")))
     makefile.take(text, include)
@@ -155,7 +155,7 @@ def rules(file: str, text: str, include: Callable[[str], str]) -> list[MakeRule]
 
 
 def without_option_files(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """A command's words without those that name files of options, and the latter."""
+    """Return a command's words without those that name files of options, and the latter."""
     kept: list[str] = []
     named: list[str] = []
     waiting = iter(words)
@@ -202,7 +202,7 @@ class _Makefile:
         ) = 0
 
     def take(self, text: str, include: Callable[[str], str] | None) -> None:
-        """Each line as make reads it. Conditions: whether a branch is taken, None for not known."""
+        """Read each line as make does. Conditions say whether a branch is taken; None means not known."""
         around: list[tuple[bool | None, bool, str]] = []  # whether taken, whether one was, and the condition
         rule: _Rule | None = None
         defining = False
@@ -298,7 +298,7 @@ class _Makefile:
             self.take(text, include)
 
     def _matching(self, pattern: str) -> list[str]:
-        """The files of an `include rules/*.mk`, relative to the Makefile's folder."""
+        """Return the files of an `include rules/*.mk`, relative to the Makefile's folder."""
         folder, last = os.path.split(pattern)
         if "*" in folder or os.path.isabs(folder):
             return [pattern]
@@ -311,7 +311,7 @@ class _Makefile:
         ]
 
     def _branches(self, words: str, around: list[tuple[bool | None, bool, str]]) -> bool:
-        """Whether the line begins, divides or ends a condition; `around` are those it stands in."""
+        """Say whether the line begins, divides or ends a condition. `around` are the conditions in which it stands."""
         if match := _CONDITION.match(words):
             holds = self._holds(match[1], match[2].strip())
             around.append((holds, bool(holds), words))
@@ -354,7 +354,7 @@ class _Makefile:
         return (left.strip() == right.strip()) == (kind == "ifeq")
 
     def _unset(self, match: re.Match[str]) -> str:
-        """A variable that nothing sets is empty; any other part stays."""
+        """Replace a variable that nothing sets by an empty text. Any other part stays."""
         return "" if re.fullmatch(r"\$.[\w.-]+.|\$\w", self.parts[int(match[1])]) else match[0]
 
     def _assign(self, name: str, operator: str, value: str, doubt: str) -> None:
@@ -377,12 +377,12 @@ class _Makefile:
             self.values[name] = self._kept(self.expanded(value))
 
     def _kept(self, value: str) -> str:
-        """What was expanded at once: its parts that were not known are references again."""
+        """Return a value that was expanded at once, with its unknown parts as references again."""
         return _PART.sub(lambda match: self.parts[int(match[1])], value)[:_MOST_CHARACTERS]
 
     def expanded(self, text: str, doubtful: list[str] | None = None, depth: int = 0) -> str:
-        """The text with the values of its references; what is not known becomes one character sequence of `parts`. `doubtful`
-        gets the names of variables that a condition which is not known sets.
+        """Return the text with the values of its references. What is not known becomes one character sequence of
+        `parts`. `doubtful` gets the names of variables that an unknown condition sets.
         """
         made: list[str] = []
         size = position = 0
@@ -451,7 +451,9 @@ class _Makefile:
         return value
 
     def _of_paths(self, function: str, value: str) -> str:
-        """What make's functions for names of files give; of those that look at the disk, in the Makefile's own tree alone."""
+        """Return what make's functions for names of files give. Functions that look at the disk only look in the
+        Makefile's own tree.
+        """
         words = value.split()[:_MOST_WORDS]
         if function in ("firstword", "lastword"):
             return words[0 if function == "firstword" else -1] if words else ""
@@ -490,7 +492,9 @@ class _Makefile:
     # -- what compiles a file -----------------------------------------------------------------------
 
     def reading(self) -> Reading:
-        """Of the rule that fits the file best; without one of nvcc, the variables that are called as its flags."""
+        """Return the reading of the rule that fits the file best. Without a rule of nvcc, it is that of the variables
+        whose names are those of nvcc's flags.
+        """
         for each in re.split(r"[\s:]+", self.expanded(self.values.get("VPATH", ""))):
             self.searched += [os.path.normpath(os.path.join(self.folder, each))] if each else []
         if os.path.dirname(self.path) in self.searched and not self._is_named():
@@ -537,11 +541,11 @@ class _Makefile:
         return self._read(words[:_MOST_WORDS], doubtful, left_out, certain=False)
 
     def _is_named(self) -> bool:
-        """Whether a rule has the file among its prerequisites by its path."""
+        """Say whether a rule has the file among its prerequisites by its path."""
         return any(self.here in map(os.path.normpath, rule.needs.split()) for rule in self.rules)
 
     def _is_made(self, rule: _Rule) -> bool:
-        """Whether a plain call of make may need what the rule makes."""
+        """Say whether a plain call of make may need what the rule makes."""
         if self.graph is None:
             self.graph = self._graph()
         targets = rule.targets.split()[:_MOST_WORDS]
@@ -550,7 +554,9 @@ class _Makefile:
         )
 
     def _compiles(self, rule: _Rule, line: str) -> bool:
-        """Whether a recipe gives nvcc the file, which may be among the prerequisites because another one includes it."""
+        """Say whether a recipe gives nvcc the file. The file may only be among the prerequisites because another one
+        includes it.
+        """
         extension = os.path.splitext(self.path)[1]
         base = os.path.basename(self.path)
         sources = [
@@ -561,7 +567,7 @@ class _Makefile:
         return named or bool(every) or (sources[:1] == [base] and bool(re.search(r"\$<|\$[({]<", line)))
 
     def _doubts(self, rules: Sequence[_Rule], left_out: dict[str, None]) -> None:
-        """Calls of nvcc in recipes of these rules that a condition decides about which is not known."""
+        """Note calls of nvcc in recipes of these rules that depend on an unknown condition."""
         for rule in rules:
             for condition, line in rule.doubts:
                 if len(left_out) >= _MOST_LEFT_OUT:
@@ -571,7 +577,9 @@ class _Makefile:
                     left_out[f"what `{self._shown(condition)}` adds to the recipe of {target}"] = None
 
     def _fits(self, rule: _Rule) -> int:
-        """3: the rule names the file; 2: its pattern fits the file; 1: another rule, which may link what others compile."""
+        """Rank a rule. 3: it names the file; 2: its pattern fits the file; 1: another rule, which may link what
+        others compile.
+        """
         extension = os.path.splitext(self.path)[1]
         base = os.path.basename(self.path)
         best = 1
@@ -594,7 +602,7 @@ class _Makefile:
         return best
 
     def _names(self, rule: _Rule, *, by_variable: bool) -> bool:
-        """Whether a call of nvcc in a rule names the file, which is none of its prerequisites."""
+        """Say whether a call of nvcc in a rule names the file, which is none of its prerequisites."""
         base = os.path.basename(self.path)
         for line in rule.recipe:
             for words, _ in self._commands(line) if base in line or (by_variable and "$" in line) else ():
@@ -604,7 +612,7 @@ class _Makefile:
         return False
 
     def _follows(self, rule: _Rule, stem: str | None) -> bool:
-        """Whether a pattern rule is of the file: a static one names its targets."""
+        """Say whether a pattern rule is for the file. A static pattern rule names its targets."""
         if stem is None:
             return False
         pattern, static, _ = rule.needs.partition(":")
@@ -618,7 +626,7 @@ class _Makefile:
         return os.path.splitext(self.here)[0] + ".o"
 
     def _objects(self, rule: _Rule, fits: int) -> list[str]:
-        """What the rule makes of the file; of a rule that only links, what it makes too."""
+        """Return what the rule makes of the file. For a rule that only links, return what it makes too."""
         targets = rule.targets.split()[:_MOST_WORDS]
         if fits == 1:
             return [*targets, self._usual_object()]
@@ -635,7 +643,7 @@ class _Makefile:
     def _values_of(
         self, objects: Sequence[str], values: dict[str, str], left_out: dict[str, None]
     ) -> dict[str, str]:
-        """The variables as they are where these targets are made. `left_out` gets what may be of them."""
+        """Return the variables as they are where these targets are made. `left_out` gets those that may be set there."""
         if not self.of_targets:
             return values
         names = dict.fromkeys(islice(objects, _MOST_OBJECTS))
@@ -669,14 +677,16 @@ class _Makefile:
         return made
 
     def _above(self, objects: Sequence[str]) -> set[str]:
-        """The targets that a plain call of make makes, and that need one of these: their variables may be passed on."""
+        """Return the targets that a plain call of make makes and that need one of these: their variables may be
+        passed on.
+        """
         if self.graph is None:
             self.graph = self._graph()
         made, needed_by = self.graph
         return made & _reached([*objects, _UNKNOWN], needed_by) - {*objects}
 
     def _graph(self) -> tuple[set[str], dict[str, list[str]]]:
-        """What a plain call of make makes, and which targets need each file."""
+        """Return what a plain call of make makes, and which targets need each file."""
         needs: dict[str, list[str]] = {}
         needed_by: dict[str, list[str]] = {}
         phony: set[str] = set()
@@ -700,7 +710,7 @@ class _Makefile:
         return (made | (needs.keys() - phony) if _UNKNOWN in made else made), needed_by
 
     def _commands(self, line: str) -> Iterator[tuple[list[str], list[str]]]:
-        """Each call of nvcc in a line of a recipe, its words behind the compiler."""
+        """Yield the words behind the compiler for each call of nvcc in a line of a recipe."""
         doubtful: list[str] = []
         text = self.expanded(line.strip().lstrip("@-+ \t"), doubtful)
         if not _MENTIONS_COMPILER.search(self._kept(text)):
@@ -729,7 +739,7 @@ class _Makefile:
     def _read(
         self, words: Sequence[str], doubtful: Sequence[str], more: dict[str, None], *, certain: bool
     ) -> Reading:
-        """`more` is left out too."""
+        """Make a reading of a command's words. `more` is left out too."""
         known: list[str] = []
         left_out = self.unread | more
         for word in words:
@@ -760,13 +770,13 @@ def _is_configured(folder: str) -> bool:
 
 
 def _is_flags(name: str) -> bool:
-    """Whether a variable is called as one of nvcc's flags."""
+    """Say whether a variable has the name of one of nvcc's flags."""
     rest, flags, behind = name.upper().rpartition("FLAGS")
     return bool(flags) and not behind and ("CU" in rest or "NVCC" in rest or "GENCODE" in rest)
 
 
 def stem_of(pattern: str, name: str) -> str | None:
-    """What `%` stands for where the pattern fits the name, "" where it is the name; None where it does not fit."""
+    """Return what `%` stands for if the pattern fits the name, "" if it is the name. Return None if it does not fit."""
     head, percent, tail = pattern.partition("%")
     if not percent:
         return "" if pattern == name else None
@@ -786,7 +796,9 @@ def _reached(starts: Sequence[str], edges: dict[str, list[str]]) -> set[str]:
 
 
 def _reference_end(text: str, at: int) -> int:
-    """Behind `$(…)`, `${…}` or `$x`; the end of the text where a reference is too long to be one."""
+    """Return the place behind `$(…)`, `${…}` or `$x`. Return the end of the text if a reference is too long to be
+    one.
+    """
     opening = text[at + 1 : at + 2]
     if opening not in _CLOSING:
         return min(at + 2, len(text))

@@ -1,4 +1,6 @@
-"""Read from meson.build how a CUDA file is compiled and which programs there are: literal arguments alone; nothing is run"""
+"""Reads from meson.build how a CUDA file is compiled and which programs there are. Only literal arguments are read;
+nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ _MOST_VALUES = 500
 
 
 def read(text: str, path: str, folder: str) -> Reading:
-    """Read the target that has the source `path` in the meson.build of `folder`; without one, what all its targets share. Looks for the
-    project's folder.
+    """Read the target that has the source `path` in the meson.build of `folder`. Without one, read what all its
+    targets share. Looks for the project's folder.
     """
     text = re.sub(r"#[^\n]*", "", text)
     text = _FOLDERS.sub(lambda match: f"'{folder if match[1] else _top(folder)}'", text)
@@ -97,7 +99,9 @@ class _MesonCall(NamedTuple):
 
 
 def _command(calls: Sequence[_MesonCall], values: _MesonLists, path: str) -> list[str]:
-    """The words behind nvcc in the command of a custom_target that has the file as its input, or of a generator that processes it."""
+    """Return the words behind nvcc in the command of a custom_target that has the file as its input, or of a
+    generator that processes it.
+    """
     for call in calls:
         if call.name == "custom_target":
             inputs, commands = (list(_given(call.arguments, each)) for each in ("input", "command"))
@@ -121,7 +125,7 @@ def _command(calls: Sequence[_MesonCall], values: _MesonLists, path: str) -> lis
 
 
 def _has(words: Sequence[str], path: str) -> bool:
-    """Whether the file is among words that may lack the beginning of their path."""
+    """Say whether the file is among words that may lack the beginning of their path."""
     wholes = (
         f"/{os.path.normpath(word)}" for word in words if os.path.basename(word) == os.path.basename(path)
     )
@@ -207,7 +211,7 @@ class _MesonLists:
         return self.branches[bisect.bisect_right(self.branches, position, key=lambda each: each[0]) - 1][1]
 
     def nvcc(self, command: str) -> str:
-        """The first word of a command, as it is written, where that is nvcc; else ""."""
+        """Return the first word of a command in its text, if that is nvcc, else ""."""
         match = re.match(r"\[?\s*('[^'\n]*'|\w+\([^()\n]*\)|\w+)", command)
         if match is None:
             return ""
@@ -215,7 +219,7 @@ class _MesonLists:
         return match[1] if any("nvcc" in each for each in known) else ""
 
     def sources(self, value: str) -> list[str]:
-        """All texts that a value may stand for, whatever the conditions."""
+        """Return all texts that a value may stand for, whatever the conditions."""
         texts: list[str] = []
         waiting, seen = [value], {""}
         while waiting and len(seen) < _MOST_VALUES and self.searched < _MOST_SEARCHED:
@@ -229,7 +233,7 @@ class _MesonLists:
         return texts
 
     def words(self, value: str, position: int, depth: int = 0) -> list[str]:
-        """The literal texts of a value that stands at this place; what it has besides is left out."""
+        """Return the literal texts of a value that stands at this place. Its other parts are left out."""
         self.left -= 1
         if self.left <= 0:
             self.left_out[f"what follows the first {_MOST_VALUES} lists"] = None
@@ -311,7 +315,7 @@ def _files(top: str, text_of: Callable[[str], str]) -> Iterator[tuple[str, str]]
 
 
 def _sources_of(call: _MesonCall, values: _MesonLists) -> list[str]:
-    """The name of a target and its sources, as they are written."""
+    """Return the name of a target and its sources, as they are written."""
     first = re.search(r"\b\w+\s*:", call.arguments)
     positional = call.arguments[: first.start()] if first else call.arguments
     return [
@@ -321,13 +325,15 @@ def _sources_of(call: _MesonCall, values: _MesonLists) -> list[str]:
 
 
 def _found(word: str, folders: Iterable[str], text_of: Callable[[str], str]) -> str:
-    """The file that a source's word means, "" for none: words of another folder's list are relative to that one."""
+    """Return the file that a source's word means, "" for none. Words of another folder's list are relative to that
+    folder.
+    """
     paths = (os.path.normpath(os.path.join(folder, word)) for folder in folders)
     return next((path for path in paths if text_of(path)), "") if "." in word else ""
 
 
 def _linked(call: _MesonCall, named: Mapping[str, tuple[str, _MesonCall]]) -> list[tuple[str, _MesonCall]]:
-    """The libraries that a target links, with those of its dependencies, each with the folder of its file."""
+    """Return the libraries that a target links, with those of its dependencies, each with the folder of its file."""
     found: dict[str, tuple[str, _MesonCall]] = {}
     waiting = [call]
     while waiting and len(found) < _MOST_VALUES:

@@ -1,5 +1,5 @@
-"""Calls of nvcc that a person or a shell makes: in shell scripts, batch files, justfiles, Dockerfiles, READMEs and a source's own comments;
-read as text, with the values of plain assignments
+"""Reads calls of nvcc that a person or a shell makes: in shell scripts, batch files, justfiles, Dockerfiles, READMEs
+and a source's own comments. They are read as text, with the values of plain assignments.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _READABLE = (".md", ".rst", ".txt", "")
 
 
 def is_readme(name: str) -> bool:
-    """Whether a file is called as one that tells people how to build."""
+    """Say whether a file has the name of one that tells people how to build."""
     stem, end = os.path.splitext(name)
     return stem.upper().startswith(_OF_AUTHORS[:2]) and end.lower() in _READABLE
 
 
 def as_shell(name: str, text: str) -> str:
-    """The text of a file of this name with its assignments, references and continued lines as a shell has them; "" for a file that is
-    none of these.
+    """Return the text of a file of this name with a shell's assignments, references and continued lines. Return ""
+    for a file that is none of these.
     """
     if name.endswith((".bat", ".cmd")):
         text = re.sub(r"\^\r?\n", " ", re.sub(r"(?im)^[ \t]*(?:rem\b|::).*$", "", text))
@@ -60,7 +60,7 @@ def as_shell(name: str, text: str) -> str:
 
 
 def of_comments(text: str) -> str:
-    """What the comments of a source have."""
+    """Return the text of a source's comments."""
     return (
         "\n".join(match[1].removesuffix("*/") for match in _OF_SOURCE.finditer(text))
         if "nvcc" in text
@@ -69,8 +69,9 @@ def of_comments(text: str) -> str:
 
 
 def first(text: str, path: str, folder: str, *, own: bool = False) -> Reading | None:
-    """The first call of nvcc in a shell's text, started in `folder`, that names the source; None where a loop or a variable does.
-    Where the script goes to another folder, the source's name counts alone. `own`: in the source's comments, it need not be named.
+    """Return the first call of nvcc in a shell's text, started in `folder`, that names the source. Return None if
+    only a loop or a variable names it. If the script goes to another folder, the source's name alone counts. `own`:
+    the text is the source's comments, so it need not name the source.
     """
     text = _BY_VARIABLE.sub("nvcc", re.sub(r"\\\r?\n", " ", text))
     goes = re.search(r"\b(?:cd|pushd|WORKDIR)\b", text) or folder == os.path.dirname(path)
@@ -102,7 +103,7 @@ def first(text: str, path: str, folder: str, *, own: bool = False) -> Reading | 
 
 
 def _fits(pattern: str, path: str, folder: str) -> bool:
-    """Whether a pattern of a loop, `src/*.cu`, has the source."""
+    """Say whether a pattern of a loop, `src/*.cu`, matches the source."""
     return "*" in pattern and fnmatch.fnmatchcase(path, os.path.normpath(os.path.join(folder, pattern)))
 
 
@@ -120,7 +121,7 @@ def _assign(values: dict[str, str], text: str, start: int, end: int) -> None:
 
 
 def _with_values(text: str, values: dict[str, str]) -> str:
-    """A text with the values of variables, and the defaults of those that nothing sets."""
+    """Return a text with the values of variables, and the defaults of those that nothing sets."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1] or match[3], match[2]

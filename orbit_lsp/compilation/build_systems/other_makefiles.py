@@ -1,4 +1,4 @@
-"""Makefiles by names that make does not look for, and the scripts that make a Makefile of a template"""
+"""Finds Makefiles with names that make does not look for, and the scripts that make a Makefile from a template."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_other_makefile(name: str) -> bool:
 
 
 def other_makefile(folder: Path) -> str:
-    """The first Makefile of a folder by another name that calls nvcc, "" for none. Reads files."""
+    """Return the first Makefile of a folder with another name that calls nvcc, "" for none. Reads files."""
     for name in filter(is_other_makefile, _names(folder)):
         if re.search(r"nvcc|cuda", _text(folder / name), re.IGNORECASE):
             return str(folder / name)
@@ -35,7 +35,9 @@ def other_makefile(folder: Path) -> str:
 
 
 def configurer(template: str) -> str:
-    """The script that makes a Makefile of this one, which lies beside it and names it; "" for none. Reads files."""
+    """Return the script that makes a Makefile from this template: it lies beside the template and names it. Return ""
+    for none. Reads files.
+    """
     folder, name = os.path.split(template)
     for script in filter(_CONFIGURES.fullmatch, _names(Path(folder))):
         if name in _text(Path(folder, script)):

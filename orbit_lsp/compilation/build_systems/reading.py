@@ -1,4 +1,4 @@
-"""What a build file says of one source, and what a build system is: the one form of all of them"""
+"""What a build file says of one source, and what a build system is: the form that all of them share."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Folder(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a build file says of a source: nvcc's `flags`, as a database's command would have them, and in `left_out` what is not known
-    of them without running the build.
+    """What a build file says of a source. `flags` are nvcc's, as in a database's command. `left_out` are flags that
+    are not known without running the build.
     """
 
     flags: tuple[str, ...] = ()
@@ -80,8 +80,8 @@ class Reading(NamedTuple):
 
 
 class BuildFile(NamedTuple):
-    """A build file, its text, the source that is asked about, and the workspace's folder `root`. `nearest` is the build file nearest to
-    the source; a file that a script makes a build file of is a `template`.
+    """A build file, its text, the source that is asked about, and the workspace's folder `root`. `nearest` is the
+    build file nearest to the source. If a script makes a build file from this file, it is a `template`.
     """
 
     path: str
@@ -112,8 +112,8 @@ def without_comments(text: str) -> str:
 
 
 class BuildSystem(NamedTuple):
-    """A kind of build file. `names` are the names of its files, the preferred one first. Build systems are asked in the order of their
-    `rank`. A module of this package lists its own in `SYSTEMS`, by which it is found.
+    """A kind of build file. `names` are the names of its files, the preferred one first. Build systems are asked in
+    the order of their `rank`. A module of this package lists its own in `SYSTEMS`, where they are found.
     """
 
     rank: int
@@ -152,7 +152,7 @@ def option_folders(file: str, text: str, root: str) -> Iterator[Folder]:
 
 
 def named_folders(word: str, file: str, line: int, root: str) -> Iterator[Folder]:
-    """Yield the folders that a word in a line of a build file may mean, those that there are."""
+    """Yield the existing folders that a word in a line of a build file may mean."""
     here = os.path.dirname(file)
     for value in substituted(word, here, root):
         path = os.path.normpath(os.path.join(here, value))
@@ -161,8 +161,9 @@ def named_folders(word: str, file: str, line: int, root: str) -> Iterator[Folder
 
 
 def substituted(word: str, here: str, root: str) -> Iterator[str]:
-    """Yield what a word of CMake or make may become once its variables are folders: a project's `${PROJECT_SOURCE_DIR}` may be the
-    folder of the build file, `here`, or the workspace. Yield nothing where another variable is left.
+    """Yield what a word of CMake or make may become once its variables are folders. A project's
+    `${PROJECT_SOURCE_DIR}` may be the folder of the build file (`here`), or the workspace. Yield nothing if another
+    variable is left.
     """
     if len(word) > _LONGEST:
         return

@@ -1,4 +1,4 @@
-"""The build systems that there are: each module of this package, and of those in it, that has `SYSTEMS`"""
+"""Finds the build systems: each module of this package and its packages that has `SYSTEMS`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def build_files() -> BuildFiles:
 
 
 def programs(source: str, root: str, text_of: Callable[[str], str]) -> list[DeclaredProgram]:
-    """Return the programs that have a source among their own, of build files from its folder up to the project's in `root`, the nearest
-    first.
+    """Return the programs that have a source among their own. They come from build files in its folder and above, up
+    to the project's in `root`, the nearest first.
     """
     folders = [str(folder) for folder in islice(folders_above(source, root), _MOST_FOLDERS)]
     asked = [system.programs for system in reversed(systems()) if system.programs]

@@ -1,5 +1,5 @@
-"""How a Rust crate's build.rs compiles a CUDA file: the builders of the crates `cc`, `bindgen_cuda` and `cudaforge` and calls of nvcc,
-read as text; nothing of it is run
+"""Reads how a Rust crate's build.rs compiles a CUDA file: the builders of the crates `cc`, `bindgen_cuda` and
+`cudaforge`, and calls of nvcc. It is read as text; nothing of it is run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _RustWord(NamedTuple):
 
 
 def read(text: str, path: str, folder: str) -> Reading | None:
-    """What the build.rs of `folder` gives nvcc for `path`; None where it does not compile that."""
+    """Return what the build.rs of `folder` gives nvcc for `path`. Return None if it does not compile that."""
     if len(text) > _LONGEST:
         return None
     program = _RustProgram(_TOKEN.sub(lambda match: match[1] or " ", text), folder)
@@ -116,12 +116,12 @@ class _RustProgram:
                 yield builder
 
     def _whole(self, expression: str) -> str:
-        """An expression with those that its names stand for."""
+        """Return an expression with those that its names stand for."""
         names = (each for name in re.findall(r"\w+", expression) for each in self.names.get(name, ())[:2])
         return " ".join([expression, *names])
 
     def words(self, expression: str, depth: int = 0) -> list[_RustWord]:
-        """The texts that an expression stands for, each with `_UNKNOWN` for its parts that are not known."""
+        """Return the texts that an expression stands for, each with `_UNKNOWN` for its unknown parts."""
         self.left -= 1
         shown = " ".join(expression[:_LONGEST_EXPRESSION].split())
         expression = expression.strip().lstrip("&*").strip().removeprefix("mut ")
@@ -164,7 +164,9 @@ class _RustProgram:
         return [_RustWord(_UNKNOWN, shown)]
 
     def holds(self, begin: int, position: int) -> bool | None:
-        """Whether the conditions that hold this place, and not the place `begin`, are met by a plain build on Linux; None for not known."""
+        """Return whether a plain build on Linux meets the conditions around this place that are not around `begin`.
+        None means not known.
+        """
         opened: list[int] = []
         for match in _BRACKET.finditer(self.text, begin, position):
             if match[0] == "{":
@@ -269,7 +271,9 @@ class _Builder:
                 self.words.append(word)
 
     def fits(self, path: str, folder: str) -> int:
-        """3: the source is named; 2: a pattern or a name in part fits it; 1: what is compiled is not known."""
+        """Rank a builder. 3: it names the source; 2: a pattern or a part of a name fits it; 1: it is not known what
+        it compiles.
+        """
         sources = [each.text for each in self.sources]
         if self.takes_all and not sources:
             sources = ["src/*.cu"]
@@ -328,7 +332,7 @@ def _expression(text: str, start: int) -> str:
 
 
 def _closing(text: str, start: int, closes: str = "") -> int:
-    """The place of the bracket that closes one before `start`; the end of the text where none does."""
+    """Return the place of the bracket that closes one before `start`. Return the end of the text if none does."""
     depth = 0
     for match in _BRACKET.finditer(text, start):
         if match[0] in "([{":
@@ -342,7 +346,7 @@ def _closing(text: str, start: int, closes: str = "") -> int:
 
 
 def _parts(text: str) -> list[str]:
-    """The text between commas that stand in no bracket."""
+    """Return the parts between commas that stand in no bracket."""
     parts: list[str] = []
     depth = start = 0
     for match in re.compile(r"\"(?:[^\"\\]|\\.)*\"|[()\[\]{},]", re.DOTALL).finditer(text):

@@ -1,5 +1,5 @@
-"""What Python files say of torch's extensions, and of sources that CuPy and PyCUDA compile: a setup.py, calls of `load`, `RawModule` and
-others; nothing of them is run
+"""Reads what Python files say of torch's extensions, and of sources that CuPy and PyCUDA compile: a setup.py, calls
+of `load`, `RawModule` and others. Nothing of them is run.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ _LONGEST = 4096
 
 
 def read(file: str, text: str, path: str) -> Reading:
-    """The `include_dirs`, `define_macros` and nvcc's `extra_compile_args` of the extensions of a setup.py: of the one
-    whose sources name the file, if one does. Expressions that cannot be read without running it are passed over.
+    """Read the `include_dirs`, `define_macros` and nvcc's `extra_compile_args` of the extensions of a setup.py. If
+    the sources of one name the file, only that one counts. Expressions that cannot be read without running the file
+    are skipped.
     """
     values, calls = _calls(file, text, _EXTENSIONS)
     own = [call for call in calls if _has_source(call, path, values)]
@@ -126,14 +127,15 @@ def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Setup
 
 
 def _spelled(flag: str, words: Sequence[str]) -> list[str]:
-    """The words that this flag was written as: `--maxrregcount=64`, or `-Xptxas`."""
+    """Return the words from which this flag was written: `--maxrregcount=64`, or `-Xptxas`."""
     option = flag.partition("=")[0]
     return [word for word in words if word == flag or word.partition("=")[0] == option]
 
 
 def loaded(path: str, root: str) -> tuple[Reading, str]:
-    """What a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with the call, ""
-    for none: beside the source or in a folder above it, up to the root. Reads files.
+    """Return what a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file
+    with the call, "" for none. It is looked for beside the source and in the folders above it, up to the root. Reads
+    files.
     """
     name = os.path.basename(path)
     for folder in folders_above(path, root):
@@ -152,7 +154,9 @@ def loaded(path: str, root: str) -> tuple[Reading, str]:
 
 
 def of_runtime(file: str, text: str) -> Reading | None:
-    """Return what CuPy or PyCUDA give the compiler for the sources that a Python file reads; None where its calls differ, or there are none."""
+    """Return what CuPy or PyCUDA give the compiler for the sources that a Python file reads. Return None if its calls
+    differ, or there are none.
+    """
     values, calls = _calls(file, text, _RUNTIME)
     options = {_unparsed(node) if (node := _keyword(call, "options")) else "" for call in calls}
     if len(options) != 1:
@@ -164,7 +168,7 @@ def of_runtime(file: str, text: str) -> Reading | None:
 
 
 def _calls(file: str, text: str, functions: set[str]) -> tuple[_SetupNames, list[ast.Call]]:
-    """The calls of these functions in a file, and what its names stand for."""
+    """Return the calls of these functions in a file, and what its names stand for."""
     values = _SetupNames(file)
     if len(text) > OUTLINED.most:
         return values, []
@@ -193,8 +197,8 @@ def _has_source(call: ast.Call, path: str, values: _SetupNames) -> bool:
 
 
 def _name_of_one(calls: list[ast.Call], values: _SetupNames) -> str:
-    """The last part of an extension's name, as torch's builder gives it to the compiler; "" where calls differ, or their
-    text does not say it.
+    """Return the last part of an extension's name, as torch's builder gives it to the compiler. Return "" if calls
+    differ, or their text does not say it.
     """
     names: set[str] = set()
     for call in calls:
@@ -206,7 +210,7 @@ def _name_of_one(calls: list[ast.Call], values: _SetupNames) -> str:
 
 
 def _for_nvidia(tree: ast.AST) -> Iterator[ast.AST]:
-    """As ast.walk, without the branches that a setup.py takes where torch is built for AMD."""
+    """Yield nodes like ast.walk, without the branches that a setup.py takes if torch is built for AMD."""
     waiting = deque([tree])
     while waiting:
         node = waiting.popleft()
@@ -224,8 +228,8 @@ def _for_nvidia(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _doubtful(tree: ast.AST) -> set[int]:
-    """The ids of expressions in branches of which it is not known whether the build takes them: of other platforms, and
-    of what a variable of the environment chooses.
+    """Return the ids of expressions in branches that the build may not take: those of other platforms, and those that
+    a variable of the environment chooses.
     """
     ids: set[int] = set()
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
@@ -244,7 +248,9 @@ def _doubtful(tree: ast.AST) -> set[int]:
 
 
 def _not_taken(tree: ast.AST) -> tuple[set[int], set[int]]:
-    """The ids of expressions in branches of other systems than this one, and in those that the environment chooses."""
+    """Return the ids of expressions in branches of other systems than this one, and in those that the environment
+    chooses.
+    """
     never: set[int] = set()
     environment: set[int] = set()
     for node in ast.walk(tree):
@@ -264,7 +270,7 @@ def _not_taken(tree: ast.AST) -> tuple[set[int], set[int]]:
 
 
 def _unparsed(node: ast.expr) -> str:
-    """Empty for what is nested too deeply, or has a number of thousands of digits."""
+    """Return the text of a node. Return "" if it is nested too deeply, or has a number of thousands of digits."""
     try:
         return ast.unparse(node)
     except (RecursionError, ValueError):
@@ -300,7 +306,9 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _nvcc_part(node: ast.Dict | ast.Call) -> ast.expr | None:
-    """The value of `"nvcc"` in a dict of flags by compiler, as `{…}` or `dict(…)`; of another call that call."""
+    """Return the value of `"nvcc"` in a dict of flags by compiler, such as `{…}` or `dict(…)`. Any other call is
+    returned itself.
+    """
     if isinstance(node, ast.Call):
         return _keyword(node, "nvcc") if _called(node) == "dict" else node
     for key, value in zip(node.keys, node.values, strict=True):
@@ -310,7 +318,7 @@ def _nvcc_part(node: ast.Dict | ast.Call) -> ast.expr | None:
 
 
 def _assigned(target: ast.expr) -> str:
-    """`flags`, or `flags[nvcc]` for `flags["nvcc"]`."""
+    """Return `flags`, or `flags[nvcc]` for `flags["nvcc"]`."""
     match target:
         case ast.Name(id=name):
             return name
@@ -339,7 +347,7 @@ class _SetupNames:
         self.parts = _MOST_PARTS
 
     def learn(self, node: ast.AST) -> None:
-        """An assignment, `name += …`, `name.append(…)` or `name.extend(…)`."""
+        """Learn an assignment, `name += …`, `name.append(…)` or `name.extend(…)`."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if name := _assigned(target):
@@ -356,15 +364,15 @@ class _SetupNames:
             self.names.setdefault(name, []).append(node.args[-1])
 
     def is_doubtful(self, text: str) -> bool:
-        """Whether every list that was asked for has the text under a condition alone that is not known."""
+        """Say whether every list that was asked for has the text only under an unknown condition."""
         return text not in self.certain_texts
 
     def is_of_environment(self, text: str) -> bool:
-        """Whether a variable of the environment, which a plain build has not set, decides about the text."""
+        """Say whether a variable of the environment decides about the text. A plain build has not set it."""
         return text in self.of_environment
 
     def functions(self, node: ast.expr) -> set[str]:
-        """The names of the functions that a call may mean: `extension = CUDAExtension` gives one another name."""
+        """Return the names of the functions that a call may mean: `extension = CUDAExtension` gives one another name."""
         name = _function(node)
         return {name, *map(_function, self.names.get(name, ()))}
 
@@ -377,7 +385,7 @@ class _SetupNames:
         return node
 
     def texts(self, node: ast.expr | None, depth: int = 0) -> list[str]:
-        """Every text in a list, however it is put together."""
+        """Return every text in a list, however it is put together."""
         if node is None or depth > 12 or self.left <= 0:
             return []
         self.left -= 1
@@ -428,7 +436,7 @@ class _SetupNames:
             self.unread[shown] = None
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
-        """One text: paths are joined as `os.path` and `pathlib` join them."""
+        """Return one text. Paths are joined as by `os.path` and `pathlib`."""
         self.parts -= 1
         if node is None or depth > 12 or self.parts < 0:
             return None
@@ -474,7 +482,7 @@ class _SetupNames:
         return None
 
     def _formatted(self, node: ast.Call, depth: int) -> str | None:
-        """`"{}/include".format(root)`, where each place is a plain `{}`."""
+        """Return the text of `"{}/include".format(root)`, if each place is a plain `{}`."""
         template = self.text(node.func.value, depth + 1) if isinstance(node.func, ast.Attribute) else None
         pieces = template.split("{}") if template is not None else []
         if len(pieces) != len(node.args) + 1 or node.keywords or any("{" in piece for piece in pieces):
@@ -493,7 +501,7 @@ class _SetupNames:
         return by.join(known)
 
     def pairs(self, node: ast.expr | None, depth: int = 0) -> list[str]:
-        """`define_macros=[("NAME", None), ("N", "4")]` as flags, however the list is put together."""
+        """Return `define_macros=[("NAME", None), ("N", "4")]` as flags, however the list is put together."""
         if depth > 12 or self.left <= 0:
             return []
         self.left -= 1

@@ -1,4 +1,4 @@
-"""How Visual Studio compiles a CUDA file: the settings of a .vcxproj, read as text"""
+"""Reads how Visual Studio compiles a CUDA file from the text of a .vcxproj."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _LONGEST = 20_000
 
 
 def read(text: str, path: str, folder: str) -> Reading | None:
-    """What the release build of the project in `folder` gives nvcc for `path`; None where the project does not have it."""
+    """Return what the release build of the project in `folder` gives nvcc for `path`. Return None if the project does
+    not have it.
+    """
     own = next(
         (each for each in islice(_SOURCE.finditer(text), _MOST_SOURCES) if _same(each[2], path, folder)), None
     )
@@ -46,7 +48,7 @@ def read(text: str, path: str, folder: str) -> Reading | None:
 
 
 def _inside(text: str, opening: re.Match[str]) -> str:
-    """What stands between a tag and the next one that closes it."""
+    """Return what stands between a tag and the next one that closes it."""
     return text[opening.end() : text.find(f"</{opening[1]}>", opening.end(), opening.end() + _LONGEST)]
 
 
@@ -58,13 +60,13 @@ def _same(name: str, path: str, folder: str) -> bool:
 
 
 def _is_release(condition: str) -> bool:
-    """A release build for 64 bits: what a condition has that names no configuration is meant too."""
+    """Say whether a condition means a release build for 64 bits. A condition that names no configuration does too."""
     names = condition.lower()
     return "debug" not in names and "win32" not in names
 
 
 def _settle(values: dict[str, str], kind: str, block: str) -> None:
-    """Note the settings of a block; those of host code only where CUDA takes them over."""
+    """Note the settings of a block. Those of host code are noted only if CUDA takes them over."""
     for match in _SETTING.finditer(block):
         name, condition, value = match.groups()
         if kind == "ClCompile" and name not in ("AdditionalIncludeDirectories", "PreprocessorDefinitions"):
@@ -77,7 +79,7 @@ def _settle(values: dict[str, str], kind: str, block: str) -> None:
 
 
 def _words(values: dict[str, str], folder: str) -> tuple[list[str], list[str]]:
-    """nvcc's flags, and what of them only Visual Studio knows."""
+    """Return nvcc's flags, and those that only Visual Studio knows."""
     words: list[str] = []
     left_out: list[str] = []
     for kind in ("ClCompile", "CudaCompile"):

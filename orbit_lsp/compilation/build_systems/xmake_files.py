@@ -1,4 +1,6 @@
-"""How xmake compiles a CUDA file: the literal arguments of a xmake.lua's targets, read as text; nothing of it is run"""
+"""Reads how xmake compiles a CUDA file from the literal arguments of a xmake.lua's targets. It is read as text;
+nothing of it is run.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class _Token(NamedTuple):
 
 
 class _XmakeCall(NamedTuple):
-    """`literal` are the arguments that are strings, or lists of such; `left_out` has the others, as they are written."""
+    """A call. `literal` are the arguments that are strings, or lists of strings. `left_out` has the others, as they
+    are written.
+    """
 
     name: str
     literal: tuple[str, ...]
@@ -61,7 +65,7 @@ class _XmakeCall(NamedTuple):
 
 
 class _Scope(NamedTuple):
-    """A target, or what stands outside of all; of another scope, such as an option, nothing is asked."""
+    """A target, or what stands outside of all targets. Other scopes, such as an option, are not read."""
 
     kind: str
     name: str
@@ -69,7 +73,9 @@ class _Scope(NamedTuple):
 
 
 def read(text: str, path: str, file: str) -> Reading:
-    """Read the first target of the xmake.lua `file` that has the source `path`, and what stands outside of targets for all."""
+    """Read the first target of the xmake.lua `file` that has the source `path`, and what stands outside of targets
+    for all.
+    """
     folder = os.path.dirname(file)
     scopes = _scopes(text)
     targets = [scope for scope in scopes if scope.kind == "target"]
@@ -134,7 +140,7 @@ def _short(text: str) -> str:
 
 
 def _has(target: _Scope, path: str, folder: str) -> bool:
-    """Return whether a file is among those that a target adds, and does not remove."""
+    """Return whether a target adds the file, and does not remove it."""
     has, left = False, _MOST_PATTERNS
     for call in target.calls:
         for pattern in islice(call.literal if call.name in _FILES else (), left):
@@ -145,7 +151,9 @@ def _has(target: _Scope, path: str, folder: str) -> bool:
 
 
 def _means(pattern: str, path: str, folder: str) -> bool:
-    """Return whether a pattern of xmake is the file: `src/*.cu|main.cu` is all but one, `src/**.cu` those of all folders below too."""
+    """Return whether a pattern of xmake means the file. `src/*.cu|main.cu` means all but one, `src/**.cu` those of
+    all folders below too.
+    """
     if len(pattern) > _LONGEST or len(_WILD.findall(pattern)) > _MOST_WILD:
         return False
     wanted, *excluded = pattern.split("|")
@@ -251,7 +259,7 @@ def _is_call(tokens: Sequence[_Token], at: int) -> bool:
 
 
 def _call(text: str, tokens: Sequence[_Token], at: int, *, under_condition: bool) -> tuple[_XmakeCall, int]:
-    """The call of the name before the token `at`, and the token behind its arguments."""
+    """Return the call of the name before the token `at`, and the token behind its arguments."""
     name = tokens[at - 1].value
     line = text.count("\n", 0, tokens[at - 1].start) + 1
     if tokens[at].kind == "text":  # add_files "a.cu"

@@ -1,1 +1,1 @@
-"""Read what CMake's files say of a project: how a source is compiled, and which programs there are"""
+"""Reads what CMake's files say of a project: how a source is compiled, and which programs there are."""

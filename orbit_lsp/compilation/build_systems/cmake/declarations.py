@@ -1,7 +1,8 @@
-"""How CMake compiles a CUDA file: what its target and the folders above it declare, read as text
+"""Reads how CMake compiles a CUDA file from what its target and the folders above it declare.
 
-Nothing is run. A first configuration without options is meant: options have their defaults, and a condition that is about CUDA
-holds. This is the one reader of CMake: flags, include folders and the values of templates come from it.
+The files are read as text; nothing is run. It assumes a first configuration without options: options have their
+defaults, and a condition about CUDA holds. This is the only reader of CMake: flags, include folders and the values of
+templates come from it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ _MOST_KEPT = 64
 
 
 class NamedFolder(NamedTuple):
-    """An include folder as its command names it, with the file and the line; `path` may have variables that are not known."""
+    """An include folder as its command names it, with the file and the line. `path` may have variables that are not
+    known.
+    """
 
     path: str
     file: str
@@ -55,8 +58,9 @@ class NamedFolder(NamedTuple):
 
 
 class CMakeFlags(NamedTuple):
-    """`words` are options of nvcc, with the file that names each. `left_out` is what only CMake knows. `folders` are those that
-    the file is given, then those of other targets and of conditions that are not known. `is_source`: a target names the file.
+    """CMake's flags for a file. `words` are options of nvcc, with the file that names each. `left_out` is what only
+    CMake knows. `folders` are those that the file is given, then those of other targets and of conditions that are
+    not known. `is_source`: a target names the file.
     """
 
     words: tuple[tuple[str, str], ...] = ()
@@ -75,8 +79,8 @@ class CMakeFlags(NamedTuple):
 
 
 class CMakeTarget(NamedTuple):
-    """A target with the sources and the targets that its commands name. `tested`: the arguments of tests that run it. `whole`: all of
-    its sources are known.
+    """A target with the sources and the targets that its commands name. `tested` has the arguments of tests that run
+    it. `whole`: all of its sources are known.
     """
 
     name: str
@@ -92,8 +96,8 @@ class CMakeTarget(NamedTuple):
 
 
 class _Setting(NamedTuple):
-    """Words that one command gives a target, or all targets of a folder. `passed_on`: targets that link it get them; `applies`:
-    it gets them.
+    """Words that one command gives a target, or all targets of a folder. `passed_on`: targets that link it get them
+    too. `applies`: the target itself gets them.
     """
 
     words: tuple[str, ...]
@@ -109,7 +113,7 @@ class _Setting(NamedTuple):
 
 @dataclass(slots=True)
 class _Directory:
-    """A folder with a CMakeLists.txt; `settings` are of all its targets."""
+    """A folder with a CMakeLists.txt. `settings` are for all its targets."""
 
     path: str
     settings: list[_Setting] = field(default_factory=list[_Setting])
@@ -146,8 +150,9 @@ _known: dict[tuple[tuple[str, ...], str], tuple[dict[str, tuple[int, int]], CMak
 
 
 def read(files: Sequence[str], path: str, text_of: Callable[[str], str]) -> CMakeFlags:
-    """`files` are the CMakeLists.txt above a source file, the highest first. `text_of` gives the text of a file of the workspace,
-    "" for any other. Reads presets. The last answers are kept as long as no file changes: a large project takes half a second.
+    """Read the flags of a source file. `files` are the CMakeLists.txt above it, the highest first. `text_of` gives
+    the text of a file of the workspace, "" for any other. Reads presets. The last answers are kept while no file
+    changes, because a large project takes half a second.
     """
     if not files:
         return CMakeFlags()
@@ -178,8 +183,8 @@ def _state(file: str) -> tuple[int, int]:
 
 
 def values(files: Sequence[str], text_of: Callable[[str], str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables in the folder of the last of these CMakeLists.txt, and the first values of those that a condition sets which is not
-    known.
+    """Return the variables in the folder of the last of these CMakeLists.txt. Return also the first values of
+    variables that only an unknown condition sets.
     """
     if not files:
         return {}, {}
@@ -194,7 +199,9 @@ _targets: dict[str, tuple[dict[str, tuple[int, int]], list[CMakeTarget]]] = {}
 
 
 def targets(top: str, text_of: Callable[[str], str]) -> list[CMakeTarget]:
-    """Return the targets of the project whose CMakeLists.txt is `top`. The last answers are kept as long as no file changes."""
+    """Return the targets of the project whose CMakeLists.txt is `top`. The last answers are kept while no file
+    changes.
+    """
     known = _targets.get(top)
     if known is None or any(_state(file) != state for file, state in known[0].items()):
         states: dict[str, tuple[int, int]] = {}
@@ -222,7 +229,7 @@ def _targets_of(project: _Project) -> Iterator[CMakeTarget]:
 
 
 def _plain(values: dict[str, str]) -> dict[str, str]:
-    """Those values that have nothing left to expand."""
+    """Return the values that have nothing left to expand."""
     return {name: value for name, value in values.items() if "$" not in value and not PART.search(value)}
 
 
@@ -237,7 +244,7 @@ def _configured(files: Sequence[str], path: str, text_of: Callable[[str], str]) 
 
 
 class _Project:
-    """The targets of a project, and what their folders and they themselves are given."""
+    """The targets of a project, and what they and their folders are given."""
 
     def __init__(self, top: str, path: str, text_of: Callable[[str], str]) -> None:
         self.path = path
@@ -314,7 +321,7 @@ class _Project:
             self.cmake.leave_out(f"the flags that `{command}(…)` gives it", self.cmake.file)
 
     def _test(self, words: list[str]) -> None:
-        """`add_test(NAME n COMMAND program a b)`, and its old form without the words."""
+        """Read `add_test(NAME n COMMAND program a b)`, and its old form without the words."""
         command = words[words.index("COMMAND") + 1 :] if "COMMAND" in words else words[1:]
         ends = [
             at
@@ -360,7 +367,7 @@ class _Project:
         target.sources += [os.path.normpath(os.path.join(self.cmake.here, each)) for each in sources]
 
     def _linked(self, words: Sequence[str]) -> list[tuple[str, str]]:
-        """The libraries that words of a link command name, each with how it is linked."""
+        """Return the libraries that words of a link command name, each with how it is linked."""
         linked: list[tuple[str, str]] = []
         scope, skipped = "PUBLIC", False
         for word in words:
@@ -380,7 +387,7 @@ class _Project:
         return linked
 
     def _target_words(self, command: str, arguments: str, doubt: str) -> None:
-        """The words of each of `PUBLIC`, `PRIVATE` and `INTERFACE`."""
+        """Note the words of each of `PUBLIC`, `PRIVATE` and `INTERFACE`."""
         macros = command.endswith("definitions")
         words = self.cmake.words(arguments, split=False) if macros else self.cmake.options(arguments)
         name, *rest = words or [""]
@@ -488,7 +495,7 @@ class _Project:
         *,
         added: bool = False,
     ) -> None:
-        """Set a property of a target, a folder or a source. It replaces what the property was, unless it is `added`."""
+        """Set a property of a target, a folder or a source. It replaces the old value, unless it is `added`."""
         later = settings is self.directory.settings
         for key in ("COMPILE_FLAGS", "COMPILE_OPTIONS", "INTERFACE_COMPILE_OPTIONS"):
             if value := pairs.get(key):
@@ -582,7 +589,7 @@ class _Project:
         )
 
     def _of_variables(self, target: _CMakeTarget | None) -> Iterator[tuple[str, str]]:
-        """Words of `CMAKE_CUDA_FLAGS` and the like, and of the configuration that is built."""
+        """Yield words of `CMAKE_CUDA_FLAGS` and similar variables, for the configuration that is built."""
         configuration, scope = self.cmake.configuration(), self.cmake.scope
         for name, (why, file) in scope.doubtful.items():
             if _is_of_nvcc(name)[0] and _DECIDES.search(scope.guesses.get(name, "")):
@@ -625,7 +632,7 @@ class _Project:
         return False
 
     def _target_of_file(self) -> tuple[_CMakeTarget | None, bool]:
-        """The target that has the file among its sources, and whether there is one; else the only one."""
+        """Return the target that has the file among its sources, else the only target. Say also whether one has it."""
         for target in self.targets.values():
             if any(_is_source(each, self.path) for each in target.sources[:MOST_WORDS]):
                 return target, True
@@ -633,7 +640,7 @@ class _Project:
         return (with_sources[0], False) if len(with_sources) == 1 else (None, False)
 
     def _passed_on(self, target: _CMakeTarget) -> Iterator[_Setting]:
-        """What the targets that it links give it."""
+        """Yield what the libraries that a target links give it."""
         waiting = [name for name, scope in target.linked if scope != "INTERFACE"]
         seen = set[str]()
         while waiting and len(seen) < MOST_WORDS:
@@ -658,7 +665,7 @@ class _Project:
 
 
 def _scoped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The words behind each of `PUBLIC`, `PRIVATE` and `INTERFACE`."""
+    """Yield the words behind each of `PUBLIC`, `PRIVATE` and `INTERFACE`."""
     scope, group = "PUBLIC", list[str]()
     for word in (*words, "PUBLIC"):
         if word not in _KEYWORDS:
@@ -670,13 +677,15 @@ def _scoped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _macros(words: Sequence[str]) -> list[str]:
-    """Return definitions as flags: CMake takes them with `-D` and without. Other flags of add_definitions stay as they are."""
+    """Return definitions as flags: CMake takes them with `-D` and without. Other flags of add_definitions stay."""
     every = (part for word in words for part in (word.split(";") if "$<" not in word else (word,)))
     return [word if word.startswith(("-", "/")) else f"-D{word}" for word in every if word]
 
 
 def _is_of_nvcc(name: str) -> tuple[bool, str]:
-    """Whether a variable has nvcc's flags, as `CMAKE_CUDA_FLAGS`, `CUDA_NVCC_FLAGS`, and of which build type, "" for all."""
+    """Say whether a variable has nvcc's flags, as `CMAKE_CUDA_FLAGS` or `CUDA_NVCC_FLAGS`, and for which build type;
+    "" for all.
+    """
     rest, flags, behind = name.upper().rpartition("FLAGS")
     of_cuda = bool(flags) and ("CU" in rest or "NVCC" in rest)
     build_type = behind.removeprefix("_")

@@ -1,6 +1,8 @@
-"""The commands that a first configuration of a CMake project calls, and what its variables are; its texts are read, nothing is run
+"""Interprets a CMake project: which commands a first configuration calls, and what its variables are. Its texts are
+read; nothing is run.
 
-Conditions, loops, functions and other files are followed. What a condition that is not known would set is in doubt, and says so.
+Conditions, loops, functions and other files are followed. What an unknown condition would set is in doubt, and is
+marked so.
 """
 
 from __future__ import annotations
@@ -84,8 +86,8 @@ _MOST_EXPANDED = 1 << 20
 
 @dataclass(slots=True)
 class CMakeScope:
-    """The variables of a folder or a function. `doubtful` ones are set under a condition that is not known, with that condition and the
-    file; `guesses` are the first values that they get there.
+    """The variables of a folder or a function. `doubtful` ones are set under an unknown condition; they have that
+    condition and the file. `guesses` are the first values that they get there.
     """
 
     values: dict[str, str] = field(default_factory=dict[str, str])
@@ -121,9 +123,9 @@ class CMakeInterpreter:
         consume: Callable[[str, str, str], None],
         known_targets: Mapping[str, object],
     ) -> None:
-        """`entered` is called where a CMakeLists.txt begins. `consume` gets the name and the arguments of each command that sets no
-        variable, and its doubt: the condition around it that is not known, "" for none. `known_targets` are those that a condition
-        may ask for.
+        """Make an interpreter. `entered` is called where a CMakeLists.txt begins. `consume` gets the name and the
+        arguments of each command that sets no variable, and its doubt: the unknown condition around it, "" for none.
+        `known_targets` are those that a condition may ask for.
         """
         self.top = top
         self.text_of = text_of
@@ -278,7 +280,7 @@ class CMakeInterpreter:
             self.scope.values[name] = before
 
     def _items(self, words: list[str]) -> list[str]:
-        """What a `foreach` goes through, as far as it is known."""
+        """Return what a `foreach` iterates, as far as it is known."""
         match words:
             case ["RANGE", last]:
                 return _range("0", last, "1")
@@ -301,7 +303,7 @@ class CMakeInterpreter:
                 return words
 
     def _matching(self, item: str) -> Sequence[str]:
-        """The files that a pattern of `file(GLOB …)` means, as CMake sorts them; any other item as it is."""
+        """Return the files that a pattern of `file(GLOB …)` means, in CMake's order. Any other item stays."""
         folder, last = os.path.split(os.path.normpath(os.path.join(self.here, item)))
         if "*" not in item or "*" in folder or not f"{folder}/".startswith(f"{self.top}/"):
             return (item,)
@@ -311,7 +313,7 @@ class CMakeInterpreter:
         return sorted(matching) or (item,)
 
     def _block(self, command: CMakeCommand, body: Sequence[CMakeCommand], doubt: str) -> None:
-        """A scope of its own for variables, but for those that it passes on."""
+        """Run a block in a scope of its own. Only the variables that it passes on leave the scope."""
         outer, words = self.scope, self.words(command.arguments)
         if "SCOPE_FOR" in words and "VARIABLES" not in words:
             self.run(body, doubt)
@@ -335,7 +337,9 @@ class CMakeInterpreter:
             self._function(command.name, function, self.words(command.arguments), doubt)
 
     def _function(self, name: str, function: _Function, words: list[str], doubt: str) -> None:
-        """A function has a scope of its own; of a macro the words are put into its text, which is the same for what is read here."""
+        """Call a function or a macro. A function has a scope of its own. A macro's text gets the words; for what is
+        read here that makes no difference.
+        """
         before, file, line = self.scope, self.file, self.line
         given = dict(zip(function.parameters, words, strict=False))
         given |= {f"ARGV{at}": word for at, word in enumerate(words[:20])}
@@ -437,7 +441,7 @@ class CMakeInterpreter:
                 return
 
     def _parse_arguments(self, words: list[str], doubt: str) -> None:
-        """`cmake_parse_arguments(A "SHARED" "NAME" "SOURCES" ${ARGN})` sets A_SHARED, A_NAME and A_SOURCES."""
+        """Set A_SHARED, A_NAME and A_SOURCES for `cmake_parse_arguments(A "SHARED" "NAME" "SOURCES" ${ARGN})`."""
         if words[:1] == ["PARSE_ARGV"]:
             first = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
             given = self.scope.values.get("ARGV", "").split(";")[first:]
@@ -535,7 +539,7 @@ class CMakeInterpreter:
         scope.set(name, value, self.file, doubt)
 
     def _output(self, command: str, words: Sequence[str], at: int) -> None:
-        """A variable that a command sets which is not run."""
+        """Set a variable that the output of a command sets. The command is not run."""
         if not -len(words) <= at < len(words):
             return
         name = words[at]
@@ -557,7 +561,9 @@ class CMakeInterpreter:
     # -- words --------------------------------------------------------------------------------------
 
     def words(self, arguments: str, *, split: bool = True) -> list[str]:
-        """A command's words with the values of variables; lists are several. Without `split` a quoted word stays one."""
+        """Return a command's words with the values of variables. A list becomes several words. Without `split` a
+        quoted word stays one.
+        """
         words: list[str] = []
         for match in _ARGUMENT.finditer(self.expressions(self.expanded(arguments))):
             quoted, plain = match.groups()
@@ -588,8 +594,8 @@ class CMakeInterpreter:
         return expanded
 
     def expressions(self, text: str, depth: int = 0) -> str:
-        """The text with the values of its generator expressions, as they are where CUDA is compiled; one that is not known
-        becomes a character sequence of `parts`.
+        """Return the text with the values of its generator expressions where CUDA is compiled. An unknown one becomes
+        a character sequence of `parts`.
         """
         made: list[str] = []
         position = 0
@@ -605,7 +611,7 @@ class CMakeInterpreter:
         return "".join([*made, text[position:]])
 
     def configuration(self) -> str:
-        """The build type that the project chooses where its user chooses none, "" for none."""
+        """Return the build type that the project chooses if its user chooses none. Return "" for none."""
         value = self.scope.values.get("CMAKE_BUILD_TYPE", "")
         return "" if "CMAKE_BUILD_TYPE" in self.scope.doubtful or "$" in value else value.upper()
 
@@ -614,7 +620,7 @@ class CMakeInterpreter:
         return len(self.parts) - 1
 
     def in_doubt(self, what: str) -> str:
-        """A word that stands for what is not known, and says so where it is one of the file's."""
+        """Return a word that stands for something unknown. If it is one of the file's, it is noted as such."""
         return f"\ue000{self.part(what)}\ue001"
 
     def leave_out(self, what: str, file: str) -> None:
@@ -630,7 +636,9 @@ def _range(first: str, last: str, step: str) -> list[str]:
 
 
 def _end(listed: Sequence[CMakeCommand], at: int) -> int:
-    """The place of the command that ends the block which begins at `at`; behind the last where none does."""
+    """Return the place of the command that ends the block beginning at `at`. Return the place behind the last command
+    if none does.
+    """
     name = listed[at].name
     depth = 0
     for place in range(at, len(listed)):

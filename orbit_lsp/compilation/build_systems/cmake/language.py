@@ -1,6 +1,6 @@
-"""CMake's language: the commands of a text, and what a condition and a generator expression come to; nothing is run
+"""CMake's language: the commands of a text, and the values of conditions and generator expressions. Nothing is run.
 
-A value that only a configured build knows is None: conditions are true, false or not known.
+A value that only a configured build knows is None: a condition is true, false or not known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DEEPEST = 30
 
 
 class CMakeCommand(NamedTuple):
-    """`name` is in small letters, `arguments` is their text. `line` counts from 1."""
+    """A command. `name` is in small letters, `arguments` is their text. `line` counts from 1."""
 
     name: str
     arguments: str
@@ -71,7 +71,7 @@ class CMakeToken(NamedTuple):
 
 
 def without_comments(text: str) -> str:
-    """A CMakeLists.txt without its comments, of a line and in brackets; its lines keep their numbers."""
+    """Return a CMakeLists.txt without its comments, of a line and in brackets. Its lines keep their numbers."""
     made: list[str] = []
     position = 0
     while match := _MARK.search(text, position):
@@ -131,7 +131,9 @@ def tokens(text: str) -> list[CMakeToken]:
 
 
 class CMakeKnown(NamedTuple):
-    """What a condition can ask for: variables with their values, those whose values are not known, targets, and the folder."""
+    """What a condition can ask for: variables with their values, variables without known values, targets, and the
+    folder.
+    """
 
     values: Mapping[str, str]
     doubtful: Mapping[str, object]
@@ -140,7 +142,9 @@ class CMakeKnown(NamedTuple):
 
 
 def holds(words: Sequence[CMakeToken], known: CMakeKnown) -> bool | None:
-    """Whether a condition holds; None where that is not known. `words` have the values of the variables that are referred to."""
+    """Return whether a condition holds. Return None if that is not known. `words` have the values of the variables
+    that are referred to.
+    """
     return _Condition(words, known).whole()
 
 
@@ -281,14 +285,16 @@ class _Condition:
 
 
 def options_off(text: str) -> list[str]:
-    """Return the options of a CMakeLists.txt without comments that are off by default, and those that only its conditions know."""
+    """Return the options of a CMakeLists.txt (without comments) that are off by default, and those that only its
+    conditions mention.
+    """
     asked = dict.fromkeys(_ASKED_FOR.findall(text))
     given = set(_GIVEN.findall(text)) if asked else set[str]()
     return [*_OPTION_OFF.findall(text), *(name for name in asked if name not in given)]
 
 
 def is_switch(name: str) -> bool:
-    """Whether a variable of this name says whether a build has CUDA."""
+    """Say whether the name of a variable suggests that it turns CUDA on in a build."""
     return bool(_SWITCH.fullmatch(name))
 
 
@@ -299,7 +305,7 @@ def _of_cuda(how: str, number: str) -> bool | None:
 
 
 def _of_cmake(how: str, number: str) -> bool | None:
-    """Return the result of a comparison of CMake's own version with one that is older than all that know CUDA 13."""
+    """Return the result of comparing CMake's own version with a version that is older than all that know CUDA 13."""
     version = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", number)
     is_old = version and (int(version[1]), int(version[2] or 0)) <= _OLD_CMAKE
     return _of_newer(how) if is_old else None
@@ -312,7 +318,7 @@ def _of_newer(how: str) -> bool | None:
 
 
 def _matches(pattern: str, text: str) -> bool | None:
-    """CMake's patterns are nearly those of Python; a long one could take for ever."""
+    """Match a pattern of CMake, which is nearly one of Python. A long one could take for ever, so it is not tried."""
     if len(pattern) > 100 or len(text) > 1000 or re.search(r"[*+?]\)?[*+?]|\([^)]*[*+][^)]*\)[*+]", pattern):
         return None
     try:
@@ -339,7 +345,7 @@ def _ordered(how: str, one: str, other: str) -> bool | None:
 
 
 def computed(text: str) -> int | None:
-    """The value of a `math(EXPR …)` of whole numbers; None for one that is not read."""
+    """Return the value of a `math(EXPR …)` of whole numbers. Return None for one that is not understood."""
     if len(text) > 200 or not re.fullmatch(r"[\d\s()+*/%<>&|^~-]+", text):
         return None
     try:
@@ -394,8 +400,8 @@ def closing(text: str, start: int) -> int:
 
 
 def expression(head: str, rest: str, configuration: str, is_part: Callable[[str], bool]) -> str | None:
-    """The value of a generator expression, as it is where CUDA is compiled; None where it is not known. `configuration` is the
-    build type, "" where none is known; `is_part` tells whether a text has what is not known.
+    """Return the value of a generator expression where CUDA is compiled. Return None if it is not known.
+    `configuration` is the build type, "" if none is known. `is_part` says whether a text contains something unknown.
     """
     options = rest.split(",")
     match head:

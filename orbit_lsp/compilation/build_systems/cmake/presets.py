@@ -1,4 +1,4 @@
-"""CMake's presets: the configurations that a project offers, read as data"""
+"""Reads CMake's presets, the configurations that a project offers, as data."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LONGEST = 20_000
 
 
 def configured(file: Path) -> tuple[dict[str, Any], ...]:
-    """The configure presets of a file, hidden ones too, for reading only; none where it cannot be read. Looks whether the file
-    changed: an editor asks every few seconds.
+    """Return the configure presets of a file, hidden ones too. Return none if it cannot be read. Callers may not
+    change them. The file is read again only if it changed, because an editor asks every few seconds.
     """
     try:
         status = file.stat()
@@ -46,8 +46,8 @@ def _configured(file: str, _changed_ns: int, _size: int) -> tuple[dict[str, Any]
 
 
 def usual_variables(folder: str) -> tuple[str, dict[str, str]]:
-    """The cache variables of a preset that is not hidden, and the file that has them: of the first that asks for CUDA, else of the first
-    that does not refuse it, else of the first.
+    """Return the cache variables of a preset that is not hidden, and the file that has them. It is the first that
+    asks for CUDA, else the first that does not refuse it, else the first.
     """
     for name in NAMES:
         file = Path(folder, name)
@@ -67,7 +67,7 @@ def usual_variables(folder: str) -> tuple[str, dict[str, str]]:
 
 
 def _variables(name: str, known: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """The cache variables of a preset, with those that it inherits."""
+    """Return the cache variables of a preset, with those that it inherits."""
     values: dict[str, str] = {}
     met: set[str] = set()
     waiting = [name]
@@ -83,7 +83,7 @@ def _variables(name: str, known: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _against_cuda(values: dict[str, str]) -> int:
-    """0 for variables that ask for CUDA, 2 for those that refuse it."""
+    """Rank variables: 0 if they ask for CUDA, 2 if they refuse it, else 1."""
     switches = [not language.OFF.fullmatch(value) for key, value in values.items() if language.is_switch(key)]
     if "CMAKE_CUDA_ARCHITECTURES" in values or any(switches):
         return 0
@@ -99,7 +99,7 @@ def _fields(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Of a cache variable, which may name its type too."""
+    """Return the text of a cache variable, which may have its type too."""
     fields = _fields(value)
     given: object = fields.get("value", "") if fields else value
     text = str(given or "")[:_LONGEST] if isinstance(given, str | int | float) else ""

@@ -1,4 +1,6 @@
-"""CMake as a build system: how a project compiles a source, which all its files above that say together, and its executables"""
+"""CMake as a build system: how a project compiles a source, from all its files above the source together, and its
+executables.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _read_together(files: Sequence[BuildFile]) -> list[tuple[str, Reading]]:
 
 
 def _readings(files: Sequence[BuildFile]) -> Iterator[tuple[str, Reading]]:
-    """Reads the files that they name. Raises what a text may that no build has."""
+    """Yield the readings of files, each with the file. Raises what a text may raise that no build has."""
     top, source = files[0], files[0].source
     for each in reversed(files):
         switches = filter(language.is_switch, language.options_off(each.text))
@@ -84,7 +86,9 @@ def _folders(flags: declarations.CMakeFlags, root: str) -> Iterator[Folder]:
 
 
 def _relocatable(flags: declarations.CMakeFlags, files: Sequence[BuildFile]) -> str:
-    """Return the file that says that device code is linked later, "" for none: any that does, where no target has the source."""
+    """Return the file that says that device code is linked later, "" for none. If no target has the source, any such
+    file counts.
+    """
     if flags.relocatable is None and not flags.is_source:
         return next((each.path for each in reversed(files) if RELOCATABLE.search(each.text)), "")
     return flags.relocatable or ""
@@ -99,8 +103,8 @@ def _database_command(folder: str, switches: Sequence[str]) -> str:
 def _of_cmake(
     source: str, folders: Sequence[str], text_of: Callable[[str], str]
 ) -> Iterator[DeclaredProgram]:
-    """Yield the programs of the project that the author has configured. Else yield those of the smallest project that has all their
-    sources.
+    """Yield the programs of the project that the author has configured. Else yield those of the smallest project that
+    has all their sources.
     """
     tops = [
         each for folder in folders if _PROJECT.search(text_of(each := os.path.join(folder, "CMakeLists.txt")))
@@ -122,7 +126,7 @@ def _of_cmake(
 
 
 def _of_project(top: str, source: str, text_of: Callable[[str], str]) -> Iterator[DeclaredProgram]:
-    """The programs of CMake's project whose first file is `top`, that have a source among their own."""
+    """Yield the programs of CMake's project with the first file `top` that have the source among their own."""
     targets = declarations.targets(top, text_of)
     by_name = {each.name: each for each in targets}
     for target in targets:
@@ -140,7 +144,7 @@ def _of_project(top: str, source: str, text_of: Callable[[str], str]) -> Iterato
 def _linked(
     target: declarations.CMakeTarget, by_name: dict[str, declarations.CMakeTarget]
 ) -> list[declarations.CMakeTarget]:
-    """A target and those that it links, one after another."""
+    """Return a target and those that it links, one after another."""
     found, waiting = [target], [target]
     while waiting:
         at = waiting.pop()
