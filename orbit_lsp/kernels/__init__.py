@@ -1,4 +1,4 @@
-"""Source text -> kernels. Pure: no editor; files only through a callback; never raises."""
+"""Finds kernels in source text. Pure: it needs no editor, reads files only through a callback, and never raises."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ _BY_LANGUAGE_ID: dict[str, Language] = {"cuda": "cuda", "cuda-cpp": "cuda", "pyt
 
 
 class Tracker(Protocol):
-    """Scans a text again and again as it changes, sooner than afresh."""
+    """Scans a text again and again as it changes, faster than a fresh scan."""
 
     def scan(self, text: str) -> Scan: ...
 
 
 def language_of(path: str, text: str = "", language_id: str = "") -> Language | None:
-    """Return the language of a file by its suffix, since editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel, a C++ source
-    if it defines one. The editor's `language_id` decides where the name says nothing, as of a text that was never saved.
+    """Return the language of a file by its suffix, since editors call the same file cuda, cuda-cpp, cpp or c. A
+    header is CUDA if its text may have a kernel, a C++ source if it defines one. The editor's `language_id` decides
+    if the name says nothing, as for a text that was never saved.
     """
     lowered = path.lower()
     if text and lowered.endswith(HEADER_SUFFIXES):
@@ -63,7 +64,7 @@ def says_language(path: str) -> bool:
 
 
 def _defines_kernels(text: str) -> bool:
-    """Whether a C++ source is CUDA: one that only holds a kernel in a string is compiled by the host's compiler."""
+    """Say whether a C++ source is CUDA. One that only holds a kernel in a string is compiled by the host's compiler."""
     if "__global__" not in text or "hip/hip_runtime" in text or "hipLaunchKernelGGL" in text:
         return False
     from orbit_lsp.kernels.cuda.cuda_kernels import scan
@@ -77,7 +78,7 @@ def tracker(
     macros: Collection[str] = (),
     headers: Callable[[str], str | None] | None = None,
 ) -> Tracker:
-    """`macros` are further names that stand for `__global__`. Parsers load on first use."""
+    """Return a tracker. `macros` are further names that stand for `__global__`. Parsers are loaded on first use."""
     if language == "cuda":
         from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
 

@@ -1,4 +1,4 @@
-"""The kernels of a notebook's cell: its language by its first line, and its text without what is IPython's own."""
+"""The kernels of a notebook's cell. Its first line gives its language; its text is read without IPython's own lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IMPORTS = {
 
 
 def language(text: str) -> Language | None:
-    """Of a cell with its first line; None for another language's, as of `%%bash`."""
+    """Return the language of a cell with this first line. Return None for another language, as with `%%bash`."""
     magic = _MAGIC.match(text)
     if magic is None:
         return "triton"
@@ -39,8 +39,8 @@ def language(text: str) -> Language | None:
 
 
 def is_python(text: str) -> bool:
-    """Whether a cell below `%%orbit` is Python and not CUDA. One that does not parse, or is too long for that, is CUDA if it contains
-    `__global__`.
+    """Say whether a cell below `%%orbit` is Python and not CUDA. A cell that does not parse, or is too long for that,
+    is CUDA if it contains `__global__`.
     """
     if "__global__" not in text:
         return True
@@ -54,7 +54,9 @@ def is_python(text: str) -> bool:
 
 
 def readable(text: str, kind: Language | None) -> str:
-    """What a parser of its language, `kind`, can read of a cell, character for character; empty where there is none."""
+    """Return what a parser of the language `kind` can read of a cell, with the same number of characters. Return ""
+    if there is none.
+    """
     if kind is None:
         return ""
     if magic := _MAGIC.match(text):
@@ -63,7 +65,7 @@ def readable(text: str, kind: Language | None) -> str:
 
 
 def _imports(text: str) -> str:
-    """A line for the names of kernel languages that a cell uses and does not import."""
+    """Return a line that imports the kernel languages that a cell uses without importing them."""
     assumed = [
         statement
         for name, statement in _IMPORTS.items()
@@ -88,7 +90,7 @@ class _LastScan:
 
 
 class CellTracker(_LastScan):
-    """Scans a cell again and again as it changes. Arguments as of `kernels.tracker`."""
+    """Scans a cell again and again as it changes. The arguments are those of `kernels.tracker`."""
 
     def __init__(
         self, macros: Collection[str] = (), headers: Callable[[str], str | None] | None = None
@@ -108,7 +110,9 @@ class NotebookTracker(_LastScan):
     """Scans the Python cells of a notebook that come as one text, again and again as it changes."""
 
     def __init__(self, ran: Collection[str] = ()) -> None:
-        """`ran` are cells that ran: of them it is known where they begin and end, and so what their kernels depend on."""
+        """Make a tracker. `ran` are cells that ran: it is known where they begin and end, and so what their kernels
+        depend on.
+        """
         self._ran = ran
         self._cell = CellTracker()
 
@@ -127,7 +131,7 @@ class NotebookTracker(_LastScan):
 
 
 def _places(cell: str, text: str) -> tuple[int, ...]:
-    """Where a Python cell begins and ends in the text of its notebook; empty where it does not stand there to the letter."""
+    """Return where a Python cell begins and ends in the text of its notebook. Return () if it is not there literally."""
     magic = _MAGIC.match(cell)
     code = cell[magic.end() if magic else 0 :].strip("\r\n")
     begin = f"\n{text}\n".find(f"\n{code}\n")
@@ -135,7 +139,7 @@ def _places(cell: str, text: str) -> tuple[int, ...]:
 
 
 def _moved(scan: Scan, by: int) -> Scan:
-    """The same so many lines further down."""
+    """Move a scan down by this many lines."""
     return replace(
         scan,
         kernels=tuple(_kernel_moved(kernel, by) for kernel in scan.kernels),

@@ -1,7 +1,7 @@
-"""The garbage collector waits while a long text is scanned, and never looks at what the scan made.
+"""Pauses the garbage collector while a long text is scanned, and keeps it from what the scan made.
 
-A collection holds up all threads: for seconds where millions of containers live. Those of a scan have no cycles and go
-when their file is closed, without the collector.
+A collection holds up all threads, for seconds if millions of containers live. The containers of a scan have no
+cycles, and are freed without the collector when their file is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class _Pauses:
 
 @contextmanager
 def collector_pause() -> Generator[None]:
-    """From any thread, in several at once too. Made fewer than `MANY` containers, all stay the collector's."""
+    """Pause the collector. Any thread may do so, several at once too. If fewer than `MANY` containers were made, all
+    stay the collector's.
+    """
     with _Pauses.lock:
         if not _Pauses.count:
             _Pauses.resumes = gc.isenabled()

@@ -1,1 +1,1 @@
-"""CUDA text -> kernels."""
+"""Finds kernels in CUDA text."""

@@ -1,9 +1,9 @@
-"""CUDA kernels of a file: found lexically, without a compiler.
+"""Finds the CUDA kernels of a file lexically, without a compiler.
 
-A file is cut into regions. A region ends with a line at whose end only namespaces are open, nothing is
-half-declared, and the same holds for every branch of `#if` that is open; so what it says follows from
-its text, the scope and conditionals it starts in, and the macros it asks for. Where all of these are as
-they were, a region is not read again. What it says is relative to its first line.
+A file is cut into regions. At the end of a region's last line only namespaces are open, and nothing is half-declared;
+the same holds for every branch of `#if` that is open. So the content of a region follows from its text, the scope and
+conditionals in which it starts, and the macros that it asks for. If all of these are unchanged, the region is not
+read again. Its content is relative to its first line.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ State = tuple[CudaScope, OpenConditional | None]
 
 
 def scan(text: str, *, macros: Collection[str] = (), headers: Headers | None = None) -> Scan:
-    """What `text` defines and launches; never raises.
+    """Return what `text` defines and launches; never raises.
 
-    `macros` are further names that stand for `__global__`. `headers` returns the text of an included
-    header, whose macros then count, or None.
+    `macros` are further names that stand for `__global__`. `headers` returns the text of an included header, whose
+    macros then count, or None.
     """
     return CudaTracker(macros=macros, headers=headers).scan(text)
 
 
 class CudaTracker:
-    """Headers are read again only when the names of the included ones change."""
+    """Scans CUDA texts. Headers are read again only when the names of the included ones change."""
 
     def __init__(self, *, macros: Collection[str] = (), headers: Headers | None = None) -> None:
         self._headers = headers
@@ -67,7 +67,7 @@ class CudaTracker:
         return self._scanned[1]
 
     def _read(self, text: str) -> None:
-        """Read the regions of `text`, but for those that stand in it as before and mean the same."""
+        """Read the regions of `text`, except for those that are unchanged and mean the same."""
         defines = possible_definitions(text)
         if defines != self._defines:
             names = kernel_names(chain(*self._base.values()), defines)
@@ -103,7 +103,9 @@ class CudaTracker:
     def _standing(
         self, number: int, text: str, position: int, shift: int, state: State, environment: Environment
     ) -> Iterator[CudaRegion]:
-        """The old regions from `number` on, as long as they stand in `text`, `shift` further, and say the same there."""
+        """Yield the old regions from `number` on, as long as they stand in `text`, `shift` further, and mean the same
+        there.
+        """
         scope, conditional = state
         for i in range(number, len(self._regions)):
             region = self._regions[i]

@@ -1,4 +1,4 @@
-"""From the tokens of a declaration to the kernels that it defines."""
+"""Finds the kernels that a declaration defines, from its tokens."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _Candidate = tuple[int, int, int]
 
 
 class FoundDefinition(NamedTuple):
-    """One definition. `end` is None where the body is the brace that follows the tokens, or is `opened` by a macro: where, and
-    by how many braces.
+    """One definition. `end` is None if the body is the brace that follows the tokens. It is also None if a macro
+    opens the body: `opened` says where, and by how many braces.
     """
 
     name: str
@@ -64,7 +64,7 @@ class FoundDefinition(NamedTuple):
 def definitions(
     tokens: Sequence[CudaToken], environment: Environment, *, body_follows: bool
 ) -> list[FoundDefinition]:
-    """The kernels that `tokens` define, the last one by the body that follows them, if one does."""
+    """Return the kernels that `tokens` define. If a body follows the tokens, it belongs to the last one."""
     return _Parser(tokens, environment, body_follows).run()
 
 
@@ -111,7 +111,9 @@ class _Parser:
         return definitions
 
     def _dropped(self, keyword: int) -> int:
-        """Where the arguments of a macro begin that makes a string of the one with `keyword` in it, or leaves it out; else -1."""
+        """Return where the arguments begin of a macro that drops its argument with `keyword`, or makes a string of
+        it. Return -1 if there is none.
+        """
         opening, number = self._around[keyword]
         while opening >= 0:
             if opening and not self._keeps(self._texts[opening - 1], number):
@@ -120,7 +122,9 @@ class _Parser:
         return -1
 
     def _keeps(self, name: str, number: int) -> bool:
-        """Whether code is left of argument `number` of a macro; so it is for what is no macro, or not known to be one."""
+        """Say whether argument `number` of a macro is still code after expansion. That is also assumed of what is no
+        macro, or not known to be one.
+        """
         macros = self._environment.get(name) if IDENTIFIER.match(name) else ()
         if len(macros) != 1 or macros[0].parameters is None:
             return True
@@ -131,7 +135,7 @@ class _Parser:
         )
 
     def _definition(self, begin: int, keyword: int) -> tuple[FoundDefinition | None, int]:
-        """The definition whose first `__global__` is at `keyword`, and where to go on."""
+        """Return the definition whose first `__global__` is at `keyword`, and where to go on."""
         candidates, index = self._candidates(keyword + 1)
         if not candidates:
             return None, index
@@ -165,7 +169,9 @@ class _Parser:
         return definition, after
 
     def _opened(self, brace: int) -> tuple[tuple[int, int], int]:
-        """Where the call of a macro ends that leaves the brace open, with how many more of its own; and where to go on."""
+        """Return where the call of a macro ends that leaves the brace open, how many more braces it opens itself, and
+        where to go on.
+        """
         place = self._tokens[brace].end
         index = brace
         while index < len(self._tokens) and self._tokens[index].end <= place:
@@ -176,7 +182,9 @@ class _Parser:
         return (place, count), index
 
     def _candidates(self, index: int) -> tuple[list[_Candidate], int]:
-        """What may be the name with its parameters, and where to go on; nothing where a parenthesis stays open."""
+        """Return what may be the name with its parameters, and where to go on. Return nothing if a parenthesis stays
+        open.
+        """
         candidates: list[_Candidate] = []
         while text := self._at(index):
             if text in _ENDS_HEAD or (text == KEYWORD and candidates):
@@ -203,7 +211,7 @@ class _Parser:
         return candidates, index
 
     def _candidate(self, word: int) -> tuple[list[_Candidate], int]:
-        """The word at `word` if parameters follow, and where to go on; -1 where a parenthesis stays open."""
+        """Return the word at `word` if parameters follow, and where to go on; -1 if a parenthesis stays open."""
         takes_arguments = self._texts[word] in _TAKE_ARGUMENTS
         last = word
         if not takes_arguments and self._at(word + 1) == "<":
@@ -225,7 +233,7 @@ class _Parser:
         return self._texts[index] if index < len(self._texts) else ""
 
     def _parenthesized(self, opening: int, close: int) -> list[_Candidate]:
-        """`(name)(int n)`, and the `(name)` of an unknown `KERNEL(name) {` or `KERNEL(name, …)(int n) {`."""
+        """Return `(name)(int n)`, and the `(name)` of an unknown `KERNEL(name) {` or `KERNEL(name, …)(int n) {`."""
         texts = self._texts
         if close == opening + 1 or not IDENTIFIER.match(texts[opening + 1]) or texts[close - 1] == "*":
             return []
@@ -237,7 +245,9 @@ class _Parser:
         return []
 
     def _skip_to_body(self, index: int) -> int:
-        """The next brace that is a body, `;` or `__global__` after a trailing return type or a constraint."""
+        """Return the place of the next brace that is a body, of `;`, or of `__global__`, after a trailing return type
+        or a constraint.
+        """
         texts = self._texts
         while index < len(texts):
             text = texts[index]
@@ -252,7 +262,7 @@ class _Parser:
         return index
 
     def _is_requires_expression(self, brace: int) -> bool:
-        """Whether the brace belongs to `requires {` or to `requires (T t) {` in a constraint."""
+        """Say whether the brace belongs to `requires {` or to `requires (T t) {` in a constraint."""
         texts = self._texts
         if texts[brace - 1] != ")":
             return texts[brace - 1] == "requires"
@@ -260,7 +270,9 @@ class _Parser:
         return texts[opening - 1] == "requires" and texts[opening - 2] in {"requires", "&&", "||"}
 
     def _angle(self, opening: int) -> int:
-        """The `>` that closes the template arguments opened at `opening`; `opening - 1` if none does."""
+        """Return the place of the `>` that closes the template arguments opened at `opening`, or `opening - 1` if
+        none does.
+        """
         depth = 0
         index = opening
         end = min(len(self._texts), opening + self._searches)
@@ -294,14 +306,14 @@ class _Parser:
         return token.text, token.start, token.end
 
     def _is_renamed(self, name: str, start: int) -> bool:
-        """Whether the word that stands where the name does is a macro that makes another name of it, or one of several."""
+        """Say whether the word in the name's place is a macro that makes another name from it, or is one of several."""
         at = bisect_left(self._written, start, key=lambda token: token.start)
         word = self._written[at].text if at < len(self._written) else ""
         unexpanded = word == name and any(macro.parameters is None for macro in self._environment.get(word))
         return unexpanded or self._environment.is_ambiguous(word)
 
     def _start(self, begin: int, keyword: int) -> int:
-        """Where the declaration itself begins: behind macros before it that need no `;`, as those that make kernels."""
+        """Return where the declaration itself begins: behind macros that need no `;`, as those that make kernels."""
         index = begin
         while index < keyword and self._texts[index] in {
             ")",
@@ -334,14 +346,16 @@ class _Parser:
 
 
 def _best(candidates: list[_Candidate], texts: list[str]) -> _Candidate:
-    """The last `word(…)` is the name, but for attribute macros such as `k(…) ATTRIBUTE(x) {`."""
+    """Return the name: the last `word(…)`, except for attribute macros such as `k(…) ATTRIBUTE(x) {`."""
     if len(candidates) > 1 and texts[candidates[-1][0]].isupper():
         return next((c for c in reversed(candidates) if not texts[c[0]].isupper()), candidates[-1])
     return candidates[-1]
 
 
 def _arguments_around(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """For each token the parenthesis that is open around it, -1 for none, and the number of its argument there."""
+    """Return for each token the parenthesis that is open around it (-1 for none), and the number of its argument
+    there.
+    """
     around: list[tuple[int, int]] = []
     outer: list[tuple[int, int]] = []
     here = (-1, 0)
@@ -358,7 +372,7 @@ def _arguments_around(texts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _matches(texts: list[str]) -> dict[int, int]:
-    """Opening -> closing index; a closing bracket also closes what was left open inside."""
+    """Return opening -> closing index. A closing bracket also closes what was left open inside."""
     pairs: dict[int, int] = {}
     open_at: dict[str, list[int]] = {")": [], "]": [], "}": []}
     order: list[int] = []
@@ -392,7 +406,7 @@ def _split(tokens: Sequence[CudaToken]) -> list[list[CudaToken]]:
 
 
 def written(tokens: Sequence[CudaToken]) -> str:
-    """Tokens as their author wrote them, but for the amount of white space."""
+    """Return tokens as their author wrote them, except for the amount of white space."""
     parts: list[str] = []
     for index, token in enumerate(tokens):
         if index:

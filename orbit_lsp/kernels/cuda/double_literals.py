@@ -1,7 +1,9 @@
-"""Literals that make float arithmetic double: `x * 0.1` with a float x, in functions that speak of no double.
+"""Finds literals that make float arithmetic double: `x * 0.1` with a float x, in functions that do not mention
+double.
 
-What nvcc makes of a literal was looked at in PTX. `y = x * 2.0` is float arithmetic, because the float product is the same; it is not where
-no float has the literal's value, nor where the result goes into further arithmetic before it becomes a float.
+What nvcc makes of a literal was checked in PTX. `y = x * 2.0` is float arithmetic, because the float product is the
+same. It is double if no float has the literal's value, or if the result is used in further arithmetic before it
+becomes a float.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _DIGITS: Final = tuple(".0123456789")
 
 
 def first(function: CudaFunction) -> tuple[int, str] | None:
-    """Where the first stands among the words of the body, and the float next to it; None if no literal does."""
+    """Return where the first such literal is among the words of the body, and the float next to it. Return None if
+    there is none.
+    """
     if any(word == "double" for word in function.words):
         return None
     if any(token.text == "double" for token in (*function.head, *function.parameters)):
@@ -54,7 +58,9 @@ class _Arithmetic:
         return self._words[at] if 0 <= at < len(self._words) else ""
 
     def _left(self, at: int) -> tuple[int, str, int, str]:
-        """The first word of a float that stands before the literal, the operator, the literal, and the float; "" for no float."""
+        """Return the first word of a float before the literal, the operator, the literal, and the float; "" for no
+        float.
+        """
         operator, operand = self._at(at - 1), self._at(at - 2)
         start = at - 2
         if operator in _ARITHMETIC and operand == "]":
@@ -75,7 +81,7 @@ class _Arithmetic:
         return at, operator, end, "" if self._at(end + 1) in {*_MEMBERS, "[", "("} else operand
 
     def _goes_on(self, start: int, operator: str, end: int, literal: int, value: float) -> bool:
-        """Whether the result of [start, end] certainly is an operand itself."""
+        """Return whether the result of [start, end] certainly is an operand itself."""
         if value == 1 and operator in _TIMES:
             return False  # left out by the compiler
         before, after = self._at(start - 1), self._at(end + 1)
@@ -91,7 +97,7 @@ class _Arithmetic:
         return before in {"+=", "-="} and operator in _TIMES and after == ";"
 
     def _is_operand(self, at: int) -> bool:
-        """Whether one ends there: else the sign behind it has one side."""
+        """Say whether an operand ends there: otherwise the sign behind it has one side."""
         word = self._at(at)
         return (
             word in {")", "]"}
@@ -101,7 +107,7 @@ class _Arithmetic:
 
 
 def _value(word: str) -> float | None:
-    """Of a floating-point literal without a suffix."""
+    """Return the value of a floating-point literal without a suffix."""
     if word[-1] in "fFlL" or word[:2].lower() == "0x" or not ("." in word or "e" in word.lower()):
         return None
     try:
@@ -119,7 +125,9 @@ def _is_inexact(value: float) -> bool:
 
 
 def _floats(function: CudaFunction) -> tuple[Collection[str], Collection[str]]:
-    """Variables that are a float, and arrays of them; a name that two types are declared with is neither, nor is a constant."""
+    """Return the variables that are a float, and arrays of them. A name that is declared with two types is neither,
+    nor is a constant.
+    """
     floats: set[str] = set()
     arrays: set[str] = set()
     others = {""}
@@ -141,7 +149,7 @@ def _floats(function: CudaFunction) -> tuple[Collection[str], Collection[str]]:
 
 
 def _constants(words: Sequence[str]) -> set[str]:
-    """Variables that are a literal and nothing else: the compiler computes with these."""
+    """Return the variables that are only a literal: the compiler computes with these."""
     assigned: dict[str, int] = {}
     for name, sign in itertools.pairwise(words):
         if sign in ASSIGNS:

@@ -1,4 +1,4 @@
-"""The functions of a CUDA text as tokens: what their heads say, and what stands between their braces."""
+"""The functions of a CUDA text as tokens: their heads, and what stands between their braces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_FUNCTION: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CudaFunction:
-    """`head` begins behind the declaration before it; `parameters` and `body` are without their brackets."""
+    """A function. `head` begins behind the declaration before it. `parameters` and `body` are without their brackets."""
 
     name: str
     head: Sequence[CudaToken]
@@ -58,7 +58,7 @@ class CudaFunction:
 
 
 class CudaText:
-    """Every branch of an `#if` counts, but for those that are never taken."""
+    """A text. Every branch of an `#if` counts, except for those that are never taken."""
 
     def __init__(self, text: str) -> None:
         text = LONE_RETURN.sub("\n", text)
@@ -71,7 +71,7 @@ class CudaText:
         self._starts = [token.start for token in self.tokens]
 
     def _code(self, text: str) -> str:
-        """The text with blanks for comments and directives."""
+        """Return the text with blanks for comments and directives."""
         parts: list[str] = []
         done = position = depth = 0
         dead = -1
@@ -103,11 +103,11 @@ class CudaText:
         return "".join((*parts, text[done:]))
 
     def line(self, token: CudaToken) -> int:
-        """From 0."""
+        """Return a token's line, from 0."""
         return bisect_right(self._lines, token.start) - 1
 
     def kernel(self, kernel: Kernel) -> CudaFunction | None:
-        """The function that the scanner found there; None where its brackets do not match."""
+        """Return the function that the scanner found there. Return None if its brackets do not match."""
         whole, name = kernel.whole, kernel.name_span
         first = self._at(whole.line, whole.column)
         after = self._at(whole.end_line, whole.end_column)
@@ -138,7 +138,9 @@ class CudaText:
         return bisect_left(self._starts, start)
 
     def functions(self) -> Iterator[CudaFunction]:
-        """Those of the file, of its namespaces and of its types; lambdas are part of the function around them."""
+        """Yield the functions of the file, of its namespaces and of its types. Lambdas are part of the function
+        around them.
+        """
         words = self.words
         begin = at = 0
         while at < len(words):
@@ -160,7 +162,9 @@ class CudaText:
             at += 1
 
     def _function(self, begin: int, brace: int, end: int) -> CudaFunction | None:
-        """What has its body in these braces: the last `name(…)` before them that no initialiser of a member is."""
+        """Return the function with its body in these braces: the last `name(…)` before them that no initialiser of a
+        member is.
+        """
         words, at = self.words, begin
         while at < brace:
             word = words[at]
@@ -177,7 +181,7 @@ class CudaText:
 
 
 def closings(words: Sequence[str]) -> dict[int, int]:
-    """Opening bracket -> its closing one, which also closes what was left open inside."""
+    """Return opening bracket -> its closing one, which also closes what was left open inside."""
     pairs: dict[int, int] = {}
     open_at: list[int] = []
     for at, word in enumerate(words):
