@@ -1,4 +1,4 @@
-"""Errors of a job that can be found before a runner is asked."""
+"""Finds errors of a job before a runner is asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def no_path(job: Job) -> c.Failure | None:
-    """A URI can spell names that no file has: no system call takes them, and each fails in its own words."""
+    """Refuse a path that no file can have: a URI can spell such names. No system call accepts them, and each fails in
+    its own words.
+    """
     for what, name in (("file", job.path), ("folder", job.directory or "")):
         try:
             if b"\0" not in name.encode():
@@ -34,14 +36,14 @@ def no_path(job: Job) -> c.Failure | None:
 
 
 def no_gpu(job: Job) -> c.Failure | None:
-    """Nothing is rented in place of a GPU that Modal does not have."""
+    """Refuse a GPU that Modal does not have: nothing is rented in its place."""
     if job.gpu is None or job.action in ("compile", "build") or modal_gpus.rented(job.gpu):
         return None
     return c.Failure("infrastructure", modal_gpus.refusal(job.gpu), "name one of these")
 
 
 def no_sources(job: Job) -> c.Failure | None:
-    """A program of the project needs all that its build reads, which does not travel."""
+    """Refuse a program of the project: it needs all that its build reads, which is not sent."""
     driver = job.project_program
     return (
         c.Failure("infrastructure", launch_plan.here_only(driver), "nothing was rented") if driver else None
@@ -49,18 +51,21 @@ def no_sources(job: Job) -> c.Failure | None:
 
 
 def syntax_error(job: Job, python: str) -> c.Finished | None:
-    """The answer to a Python file that `python`, a version such as `3.12`, cannot read; nothing of it runs.
+    """Return the answer to a Python file that `python`, a version such as `3.12`, cannot read. Nothing of the file
+    runs.
 
-    Not more than that: what else Triton may refuse shows only when the module is imported and its kernels
-    are launched, for their types and constants are those of the launch. An importing machine without a
-    GPU would refuse files that make tensors at their top level, which are right.
+    No more is checked. Whatever else Triton may refuse shows only when the module is imported and its kernels are
+    launched, because their types and constants are those of the launch. An importing machine without a GPU would
+    refuse correct files that make tensors at their top level.
     """
     explained = explained_syntax(job.text, job.path, python)
     return c.failed(job.run, explained.failure, problems=explained.problems) if explained else None
 
 
 def explained_syntax(text: str, path: str, python: str) -> Explained | None:
-    """Return the first syntax error of a Python file that `python`, a version such as `3.12`, runs; None where it has none, or that is not known."""
+    """Return the first syntax error of a Python file that `python`, a version such as `3.12`, runs. Return None if it
+    has none, or that is not known.
+    """
     if sys.version_info[:2] < tuple(map(int, python.split(".")[:2])) or len(text) > limits.OUTLINED.most:
         return None  # newer syntax than ours is no mistake
     try:

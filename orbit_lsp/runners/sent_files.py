@@ -1,4 +1,4 @@
-"""A job's files on their way to another machine: what is said of them, and their contents."""
+"""A job's files on their way to another machine: their description, and their contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbit_remote.common.requests import Job
 
 
 class SentFileError(Exception):
-    """A file cannot be sent; the text is a sentence. `again`: it changed while it was read."""
+    """A file cannot be sent. The text is a sentence. `again`: it changed while it was read."""
 
     def __init__(self, text: str, *, again: bool = False) -> None:
         super().__init__(text)

@@ -1,4 +1,6 @@
-"""The worker that this user's clients on this machine share, as runners and commands know it (`process/worker_socket.py`)."""
+"""The worker that this user's clients on this machine share, as runners and commands see it
+(`process/worker_socket.py`).
+"""
 
 from __future__ import annotations
 

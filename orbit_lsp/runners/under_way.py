@@ -1,4 +1,4 @@
-"""The jobs of a runner that are under way, for which it waits when it closes"""
+"""The jobs of a runner that are under way. The runner waits for them when it closes."""
 
 from __future__ import annotations
 

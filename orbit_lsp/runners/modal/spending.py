@@ -1,4 +1,4 @@
-"""Messages and questions to the author about rented GPUs: prices, the month, the budget, which GPU."""
+"""Messages and questions to the author about rented GPUs: prices, the month, the budget, the choice of a GPU."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class CannotAskError(Exception):
 
 
 async def nobody(text: str, answers: Sequence[str]) -> str | None:
-    """Where nobody can be asked. Always raises CannotAskError."""
+    """Ask nobody: always raises CannotAskError."""
     del text, answers
     raise CannotAskError
 
 
 class Budget:
-    """Of a calendar month: what was spent, what is rented now and what waits for a GPU count."""
+    """The budget of a calendar month. What was spent, what is rented now and what waits for a GPU all count."""
 
     def __init__(self, costs: RentalCosts, ask: Ask = nobody) -> None:
         self.ask = ask
@@ -51,7 +51,7 @@ class Budget:
         self._costs = costs
 
     async def question(self, wanted: Sequence[WantedGpu], limit: float) -> str | None:
-        """Why these runs may not begin without asking; None where they may, and from now on they count."""
+        """Return why these runs may not begin without asking. Return None if they may; then they count."""
         answer = await self._costs.reserve(wanted, None if self.lifted else limit)
         if self.lifted:
             return None
@@ -87,7 +87,7 @@ class Budget:
         )
 
     async def room_for(self, wanted: WantedGpu, limit: float) -> bool:
-        """Whether the budget allows this, without asking; it does not count."""
+        """Say whether the budget allows this, without asking. It is not counted."""
         answer = await self._costs.reserve([wanted], limit)
         self.over([wanted])
         return self.lifted or bool(answer and answer[1])
@@ -96,7 +96,7 @@ class Budget:
         await self._costs.reserve(wanted, None)
 
     async def asked(self, question: str, wanted: Sequence[WantedGpu]) -> c.Failure | None:
-        """Ask; None where the author lets them begin."""
+        """Ask the author. Return None if the runs may begin."""
         try:
             answer = await self.ask(f"orbit: {question}", (ONCE, ALWAYS))
         except CannotAskError:
@@ -108,18 +108,20 @@ class Budget:
         return None
 
     def over(self, wanted: Sequence[WantedGpu]) -> None:
-        """These runs have ended, or never began."""
+        """Stop counting these runs: they have ended, or never began."""
         for each in wanted:
             self._costs.unreserve(each)
 
 
 class Budgeted:
-    """A runner whose jobs begin once the budget allows them, or the author does."""
+    """A runner whose jobs begin once the budget, or the author, allows them."""
 
     def __init__(
         self, runner: Runner, budget: Budget, wanted: WantedGpu, limit: float, *, asks: bool = True
     ) -> None:
-        """Without `asks`, a job that the budget does not allow fails: compiling is no click, and asks nothing."""
+        """Make a runner. Without `asks`, a job that the budget does not allow fails: compiling is no click, so it
+        asks nothing.
+        """
         self.name = runner.name
         self._runner = runner
         self._budget = budget
@@ -155,7 +157,7 @@ class Budgeted:
 
 
 def total(costs: Sequence[c.Cost | None]) -> c.Cost | None:
-    """What several jobs cost together; None where none was rented."""
+    """Return what several jobs cost together. Return None if none was rented."""
     known_costs = [cost for cost in costs if cost]
     if not known_costs:
         return None
@@ -170,7 +172,9 @@ def total(costs: Sequence[c.Cost | None]) -> c.Cost | None:
 
 
 def session_text(session: Rented, idle_s: float, now: float) -> str:
-    """`H100: warm until 14:05:00, 2 runs, 3.1 s of work; $0.15 so far and $0.34 if it idles, at Modal's rates`."""
+    """Return `H100: warm until 14:05:00, 2 runs, 3.1 s of work; $0.15 so far and $0.34 if it idles, at Modal's
+    rates`.
+    """
     if session.kept:
         how = "kept warm until it is released"
     elif session.until is None:
@@ -193,7 +197,9 @@ def _idle(session: Rented, seconds: float) -> str:
 
 
 def month_text(month: Month, budget: float | None) -> str:
-    """`November 2026: $1.20 for 1,034 s of rented GPUs, with starts and idle time, $0.34 more if what is warm idles to its end, at …`."""
+    """Return `November 2026: $1.20 for 1,034 s of rented GPUs, with starts and idle time, $0.34 more if what is warm
+    idles to its end, at …`.
+    """
     text = f"{month.name}: {units.money(month.spent_usd)} for {month.gpu_s:,.{int(month.gpu_s < 100)}f} s of rented GPUs, with starts and idle time"
     if month.due_usd:
         text += f", {units.money(month.due_usd)} more if what is rented now idles to its end"
@@ -210,7 +216,9 @@ def _rates(names: set[str]) -> str:
 
 
 def ways(setup: RunSetup, costs: RentalCosts) -> str:
-    """Return how a kernel gets a GPU on a machine that has none, what that costs, and what works without one: a list, an item a line."""
+    """Return how a kernel gets a GPU on a machine that has none, what that costs, and what works without one. It is a
+    list with an item a line.
+    """
     needed = steps(setup)
     items = (
         *([f"Rent one from Modal: {needed}; then run it again."] if needed else []),
@@ -223,7 +231,7 @@ def ways(setup: RunSetup, costs: RentalCosts) -> str:
 
 
 def steps(setup: RunSetup) -> str:
-    """What lets runs go to Modal."""
+    """Return what has to be done so that runs can go to Modal."""
     local = "set the runner, which is `local`, to `auto`" if setup.settings.runner == "local" else ""
     token = "" if account.configured() else account.remedy()
     return ", and ".join(filter(None, (local, token)))
@@ -243,7 +251,7 @@ def _prices(setup: RunSetup, costs: RentalCosts) -> tuple[str, ...]:
 
 
 def with_ways(failure: c.Failure, setup: RunSetup, costs: RentalCosts) -> c.Failure:
-    """A failure whose cause is that there is no GPU, with the ways to one; any other as it is."""
+    """Add the ways to a GPU to a failure whose cause is that there is none. Any other failure stays."""
     if not lacks_gpu(failure):
         return failure
     return replace(failure, remedy=ways(setup, costs))
@@ -254,7 +262,7 @@ def lacks_gpu(failure: c.Failure) -> bool:
 
 
 def gpu_choices(costs: RentalCosts, gpus: Sequence[str]) -> dict[str, str]:
-    """What an editor lists -> the GPU it stands for: `H100, $4.08/h` (whose prices, the question says)."""
+    """Return the GPU for each title that an editor lists: `H100, $4.08/h`. The question says whose prices these are."""
     titles: dict[str, str] = {}
     for gpu in gpus:
         price = costs.price(gpu)

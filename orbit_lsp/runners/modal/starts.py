@@ -1,8 +1,8 @@
-"""Containers that fail as they start, or in a run, one after another.
+"""Notices containers that fail as they start, or in a run, one after another.
 
-Modal begins another in the place of each, for as long as a call waits, and every one is billed: "for deployed apps,
-container crashes will be retried indefinitely" (modal.com/docs/guide/troubleshooting). Nothing tells the caller. What can be
-asked are Modal's counts of a function's containers; how late those are, its documentation does not say.
+Modal begins another in the place of each as long as a call waits, and bills every one: "for deployed apps, container
+crashes will be retried indefinitely" (modal.com/docs/guide/troubleshooting). Nothing tells the caller. The caller can
+ask for Modal's counts of a function's containers; the documentation does not say how late those are.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _DAY = dt.timedelta(days=1)
 
 @dataclass(slots=True)
 class Heard:
-    """What the containers of a call have said: whether one has, and how many were lost after they had. `told` is set
-    with each.
+    """What the containers of a call have said: whether one has spoken, and how many were lost after they had. `told`
+    is set at each.
     """
 
     told: asyncio.Event
@@ -49,8 +49,8 @@ class Heard:
 
 
 async def until_failing(function: Any, heard: Heard, *, soon: bool = True) -> None:
-    """Return once `MOST` containers of `function` have failed since this was called. It asks Modal while none has spoken
-    and when one more is one too many; not `soon` where a container is known to be warm.
+    """Return once `MOST` containers of `function` have failed since this was called. It asks Modal while none has
+    spoken, and when one more failure would be too many. `soon` is false if a container is known to be warm.
     """
     begun, pause, before = time.monotonic(), 0.0 if soon else LOOK_S, None
     while heard.lost < MOST:
@@ -69,7 +69,7 @@ async def until_failing(function: Any, heard: Heard, *, soon: bool = True) -> No
 
 
 async def _failed(function: Any) -> int | None:
-    """How many containers of a function have failed; None where Modal does not say."""
+    """Return how many containers of a function have failed. Return None if Modal does not say."""
     now = dt.datetime.now(dt.UTC)  # of this machine, whose clock may be wrong: only differences count
     for until in (now + _DAY, now):
         try:
@@ -81,7 +81,7 @@ async def _failed(function: Any) -> int | None:
 
 
 async def trouble(function: Any, app: str, heard: Heard) -> ModalTrouble:
-    """What is said of a call whose containers failed."""
+    """Return the trouble of a call whose containers failed."""
     if heard.lost:
         text = f"its container was lost {MOST} times, so the run was ended: did it run out of memory?"
         return ModalTrouble(
@@ -93,13 +93,13 @@ async def trouble(function: Any, app: str, heard: Heard) -> ModalTrouble:
 
 
 def broken(answer: dict[str, Any], app: str) -> ModalTrouble:
-    """What is said of a container that answered that it can do nothing."""
+    """Return the trouble of a container that answered that it can do nothing."""
     trace = str(answer.get("trace", "")).rstrip().splitlines()[-_LOG_LINES:]
     return ModalTrouble("infrastructure", "\n".join([str(answer["broken"]), *trace]), _report(app))
 
 
 async def hello(worker: Any, app: str) -> None:
-    """Return once a container without a GPU has said that the image starts. Raises ModalError where it does not."""
+    """Return once a container without a GPU has said that the image starts. Raises ModalError if it does not start."""
     heard = Heard(asyncio.Event())
     call = await worker.hello.spawn.aio()
     answered = asyncio.ensure_future(call.get.aio())
@@ -134,7 +134,7 @@ def _report(app: str) -> str:
 
 
 async def _log(function: Any) -> list[str]:
-    """The last lines that its containers have printed."""
+    """Return the last lines that the function's containers have printed."""
     text = ""
     try:
         async with asyncio.timeout(_ASK_S):

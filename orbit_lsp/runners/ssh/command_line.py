@@ -1,4 +1,6 @@
-"""The command line of ssh, and the command that it starts on the host: a word that sh, fish and csh read alike."""
+"""Makes the command line of ssh, and the command that it starts on the host. That is a word that sh, fish and csh
+read alike.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,16 @@ def ssh(host: str, remote: str) -> list[str]:
 
 
 def leave_master(host: str) -> list[str]:
-    """Return the command that closes the connection which our programs share; empty where it is the user's, or there is none."""
+    """Return the command that closes the connection which our programs share. Return none if the connection is the
+    user's, or there is none.
+    """
     path = sharing(host).get("ControlPath")
     return ["ssh", f"-oControlPath={path}", "-O", "exit", "--", host] if path else []
 
 
 @functools.cache
 def sharing(host: str) -> dict[str, str]:
-    """One connection for all our programs, unless the user's configuration has one."""
+    """Return options that give all our programs one connection, unless the user's configuration has one."""
     if os.name != "posix":
         return {}
     if _configured(host):
@@ -74,7 +78,7 @@ def sharing(host: str) -> dict[str, str]:
 
 
 def _configured(host: str) -> bool:
-    """Whether the user's own configuration shares connections to the host."""
+    """Say whether the user's own configuration shares connections to the host."""
     try:
         known = subprocess.run(
             ["ssh", "-G", "--", host],
@@ -91,8 +95,8 @@ def _configured(host: str) -> bool:
 
 
 def remote(mark: str, python: str, role: str, arguments: Sequence[str]) -> str:
-    """Return what the host's shell is to run. Between its quotes stands nothing that a shell reads otherwise: no quote, no `!`, no
-    backslash, no line end.
+    """Return what the host's shell has to run. It has nothing between its quotes that shells read differently: no
+    quote, no `!`, no backslash, no line end.
     """
     code = base64.b64encode(zlib.compress(_first().encode(), 9)).decode()
     names = _word(python) if python else "python3 python3.14 python3.13 python3.12 python3.11"
@@ -111,7 +115,7 @@ def _word(path: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Of our own arguments: what could be more than a word is left out."""
+    """Quote one of our own arguments. Characters that could end the word are left out."""
     return "".join(letter for letter in word if letter.isalnum() or letter in " ._,:/=+@()-")
 
 

@@ -1,6 +1,8 @@
-"""One program's connection to a host: opened when it is needed, opened again when it breaks, its messages numbered and none lost.
+"""One program's connection to a host. It is opened when it is needed, and opened again when it breaks. Its messages
+are numbered, and none is lost.
 
-The proxy there keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes back within them.
+The proxy on the host keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes
+back within them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _STDERR = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class SshPlace:
-    """A host and what a proxy there is started with. `laptop` names this machine without saying anything of it."""
+    """A host, and what a proxy is started with there. `laptop` identifies this machine without describing it."""
 
     host: str
     python: str = ""
@@ -62,8 +64,8 @@ class SshPlace:
 
 
 class SshConnection:
-    """`hear` gets each message of the host, `lost` why nothing that was asked will be answered, `stage` what is waited for.
-    `busy` says whether an answer is waited for: only then a broken link is opened again by itself.
+    """A connection. `hear` gets each message of the host, `lost` why no request will be answered, `stage` what is
+    waited for. `busy` says whether an answer is waited for: only then a broken link is opened again by itself.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class SshConnection:
         self._silent = False
 
     def _begin_anew(self) -> None:
-        """From now on another proxy there: nothing of the last one is waited for."""
+        """Begin with another proxy on the host. Nothing of the last one is waited for."""
         self._inbox, self._outbox = LineInbox(), LineOutbox()
         self._proxy, self._token = os.urandom(8).hex(), ""
 
@@ -99,7 +101,7 @@ class SshConnection:
                 await self._open()
 
     def send(self, record: dict[str, Any]) -> None:
-        """Messages that are sent while the link is down go with the next one."""
+        """Send a message. While the link is down, messages wait for the next link."""
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
         line = self._outbox.add(text.encode("utf-8", "surrogatepass"))
         self.bytes_sent += len(line)
@@ -235,7 +237,7 @@ def _ended_there(host: str) -> SshError:
 
 
 class Login:
-    """One ssh whose program on the host has begun."""
+    """An ssh whose program on the host has begun."""
 
     def __init__(self, process: asyncio.subprocess.Process, stderr: IO[bytes]) -> None:
         assert process.stdin is not None
@@ -252,7 +254,7 @@ class Login:
     async def start(
         cls, place: SshPlace, role: str, arguments: list[str], stage: Callable[[str], None] = lambda _: None
     ) -> Login:
-        """Log in, bring our package there if it is not there, and start `role` of it. Raises SshError."""
+        """Log in, bring our package to the host if it is missing, and start a `role` of it. Raises SshError."""
         mark = f"orbit-{os.urandom(8).hex()}"
         command = command_line.remote(mark, place.python, role, arguments)
         words = await asyncio.to_thread(command_line.ssh, place.host, command)
@@ -326,7 +328,7 @@ class Login:
 
     @property
     def lines(self) -> asyncio.StreamReader:
-        """What comes, line by line. Reading raises ValueError for one that is longer than any message."""
+        """Return the stream of incoming lines. Reading raises ValueError for a line that is longer than any message."""
         return self._stdout
 
     def write(self, data: bytes) -> None:
@@ -384,7 +386,9 @@ async def _welcome(login: Login, host: str) -> dict[str, Any]:
 
 
 async def leave_master(host: str) -> None:
-    """A link that was silent may be shared: what opens it again must not wait on it."""
+    """Leave the shared connection. It may be a link that was silent, and what opens the link again must not wait on
+    it.
+    """
     if words := await asyncio.to_thread(command_line.leave_master, host):
         null = asyncio.subprocess.DEVNULL
         with suppress(OSError, TimeoutError):

@@ -1,4 +1,4 @@
-"""End what runs on a host because of us, and remove what it left there."""
+"""Ends what runs on a host because of us, and removes what it left there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The process ids that were ended there; with `busy` jobs under way nothing was."""
+    """The process ids that were ended on a host. If there were `busy` jobs under way, none was."""
 
     ended: tuple[int, ...] = field(default_factory=tuple[int, ...])
     busy: int = 0

@@ -1,4 +1,4 @@
-"""A notebook's kernels on a host that is reached by ssh, one after another."""
+"""Runs a notebook's kernels on a host that is reached by ssh, one after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUN = "notebook"
 
 class SshSession(FarSession):
     def __init__(self, place: SshPlace, folder: str, limit: int, lease: Lease) -> None:
-        """`folder` is the notebook's, `limit` bytes of its files."""
+        """Make a session. `folder` is the notebook's, `limit` is the bytes of its files."""
         super().__init__(folder, limit, f"on {place.host}", lease)
         self._host = place.host
         self._folder = folder

@@ -1,4 +1,6 @@
-"""A GPU of the author's own on another machine: the shared worker of that machine, reached by ssh, under the interface of all runners."""
+"""Runs jobs on the author's own GPU on another machine: in the shared worker of that machine, reached by ssh, under
+the interface of all runners.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ _ids = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """`folders` are the workspace's, `data` patterns of data files that travel too, `closure_bytes` is what may travel in all.
-    `nvcc` is the host's, empty for the one that is found there.
+    """Options of the runner. `folders` are the workspace's, `data` are patterns of data files that are sent too,
+    `closure_bytes` is the most to send in all. `nvcc` is the host's; "" for the one that is found there.
     """
 
     place: SshPlace
@@ -55,7 +57,7 @@ class SshOptions:
 
 @dataclass(frozen=True, slots=True)
 class _WaitingRequest:
-    """A request whose answer is waited for: its events, and the files that the host may ask for."""
+    """A request without its answer yet: its events, and the files that the host may ask for."""
 
     events: asyncio.Queue[c.Event | SshError] = field(default_factory=asyncio.Queue)
     missing: asyncio.Queue[list[str]] = field(default_factory=asyncio.Queue)
@@ -72,7 +74,7 @@ class SshRunner:
     name = "ssh"
 
     def __init__(self, options: SshOptions, read: Callable[[Job], Sequence[str]] = lambda _: ()) -> None:
-        """`read` returns the absolute paths that the last build of a job's file read."""
+        """Make a runner. `read` returns the absolute paths that the last build of a job's file read."""
         self.options = options
         self._read = read
         self._asked: dict[str, _WaitingRequest] = {}
@@ -89,7 +91,7 @@ class SshRunner:
 
     @property
     def bytes_sent(self) -> int:
-        """How much was sent of messages and files."""
+        """Return how many bytes of messages and files were sent."""
         return self._connection.bytes_sent
 
     def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
@@ -133,14 +135,14 @@ class SshRunner:
             self._asked.pop(job.run, None)
 
     async def _architecture(self, job: Job) -> str | None:
-        """What the host's GPU runs; the job's own where the host does not say. Raises SshError."""
+        """Return the architecture of the host's GPU, or the job's own if the host does not say. Raises SshError."""
         machine = await self.reached()
         devices = machine.devices if machine else ()
         own = next((device for device in devices if device.index == job.device), None)
         return architectures.architecture_of(own.capability) if own and own.capability else job.architecture
 
     def _of_host(self, finished: c.Finished) -> c.Finished:
-        """What is said there of its machine is about the host, and has to say so."""
+        """Rewrite a result so that its remarks name the host: there, "this machine" means the host."""
         failure = finished.failure and self._named(finished.failure)
         of_host = tuple(remark.replace(_THERE, self.host) for remark in finished.remarks)
         return replace(finished, failure=failure, remarks=of_host)
@@ -197,12 +199,12 @@ class SshRunner:
     # -- what else is asked ---------------------------------------------------------------------------
 
     def locate(self, run: str) -> None:
-        """Have the run end now, as if it had reached its limit."""
+        """Make the run end now, as if it had reached its limit."""
         if run in self._asked:
             self._connection.send({"kind": "locate", "run": run})
 
     async def machine(self) -> c.Machine | None:
-        """None where the host is not reached; `reached` says why."""
+        """Return what the host has. Return None if it is not reached; `reached` says why."""
         try:
             return await self.reached()
         except SshError as error:
@@ -221,7 +223,7 @@ class SshRunner:
         return replace(event, problems=tuple(map(self._named, event.problems)))
 
     async def _answer(self, run: str, record: dict[str, Any], tree: closure.Closure | None = None) -> c.Event:
-        """The one event that answers a request. Raises SshError."""
+        """Return the one event that answers a request. Raises SshError."""
         await self._connection.ready()
         asked = self._asked[run] = _WaitingRequest()
         sending = asyncio.create_task(self._send_files(run, asked, tree), name="files") if tree else None
@@ -244,8 +246,8 @@ class SshRunner:
             self._asked.pop(run, None)
 
     async def typed(self, job: Job, *, start: bool) -> c.Built | None:
-        """Return what the host's device front end says of a CUDA file that is typed; None where that is not known, or comes too late. With
-        `start` it is asked all the same, and may have become faster.
+        """Return what the host's device front end says of a CUDA file that is typed. Return None if that is not
+        known, or comes too late. With `start` the host is asked nevertheless, because it may have become faster.
         """
         if refusals.no_path(job) or (self._late() and not start):
             return None
@@ -311,7 +313,7 @@ class SshRunner:
 
 
 async def _ended(asked: _WaitingRequest) -> None:
-    """Until the host says that a cancelled job is over, or is out of reach: then it ends the job itself."""
+    """Wait until the host says that a cancelled job is over, or is out of reach: then it ends the job itself."""
     try:
         async with asyncio.timeout(_CANCEL_S):
             while not isinstance(await asked.events.get(), (c.Finished, SshError)):

@@ -1,4 +1,4 @@
-"""What ssh says when it reaches nobody, as a sentence with the next step."""
+"""Turns what ssh says when it reaches nobody into a sentence with the next step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AGAIN = "run it again"
 
 
 class SshError(Exception):
-    """A connection that did not come about, or broke. `passes`: trying again later may help."""
+    """A connection was not made, or broke. `passes`: another try later may succeed."""
 
     def __init__(self, message: str, remedy: str, *, passes: bool = False) -> None:
         super().__init__(f"{message}; {remedy}")
@@ -82,8 +82,8 @@ def no_ssh() -> SshError:
 def of_exit(
     host: str, status: int, stderr: str, noise: Sequence[str] = (), *, begun: bool = False
 ) -> SshError:
-    """Return what ended an ssh before our program there spoke. `noise` are the last lines that came in its place; `begun`: it had
-    been started.
+    """Return what ended an ssh before our program on the host spoke. `noise` are the last lines that came in its
+    place. `begun`: our program had been started.
     """
     text = plain(stderr)
     for word in _WORDS:
