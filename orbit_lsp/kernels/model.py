@@ -21,7 +21,7 @@ the launches of all that `symbols.LANGUAGES` has.
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From (line, column) to (end_line, end_column), the end exclusive."""
+    """A range from (line, column) to (end_line, end_column), the end exclusive."""
 
     line: int
     column: int
@@ -33,14 +33,14 @@ class Span:
 class Kernel:
     """One kernel definition.
 
-    `line` is where lenses stand: the line of `__global__` (or of the macro that expands to it), of
-    `def` in Python, of the assignment in `k = triton.jit(f)`; `f = triton.jit(f)` is the `def`. `whole` runs from the template header
-    or the first decorator to the end of the body. `launchable` is False for a Triton function that
-    only other kernels can call; `callers` then names the kernels of this file that reach it, those that call it first.
-    `generator` is the library's decorator that makes kernels of a function: it is launched through what that makes.
-    `bounds` are the arguments of `__launch_bounds__` as written. `dsl` is the kernel language proper:
-    Python has several (triton, gluon, numba, …); `embedded` is CUDA C++ in a string of a Python file.
-    `renamed`: a macro gives the kernel its name, and the text does not say which: compilers may call it other than `name`.
+    `line` is where lenses stand: the line of `__global__` (or of the macro that expands to it), of `def` in Python,
+    of the assignment in `k = triton.jit(f)`; `f = triton.jit(f)` is the `def`. `whole` runs from the template header
+    or the first decorator to the end of the body. `launchable` is False for a Triton function that only other kernels
+    can call. `callers` then names the kernels of this file that reach it, those that call it first. `generator` is
+    the library's decorator that makes kernels from a function: the function is launched through what that makes.
+    `bounds` are the arguments of `__launch_bounds__` as written. `dsl` is the kernel language itself: Python has
+    several (triton, gluon, numba, …). `embedded` is CUDA C++ in a string of a Python file. `renamed`: a macro gives
+    the kernel its name, and the text does not say which: compilers may use another name than `name`.
     """
 
     name: str
@@ -60,10 +60,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLaunch:
-    """A `kernel<<<grid, block, …>>>` or `kernel[grid](…)` in host code; `block` is its size where constant, `shared` the bytes of
-    dynamic shared memory of each block, None where they are not.
+    """A `kernel<<<grid, block, …>>>` or `kernel[grid](…)` in host code. `block` is its size and `shared` the bytes of
+    dynamic shared memory of each block; None if they are not constant.
 
-    `grid` is kept for Python only, as written between the brackets.
+    `grid` is kept only for Python, as written between the brackets.
     """
 
     kernel: str
@@ -78,11 +78,11 @@ class WrittenLaunch:
 class Scan:
     """Everything a file's text says without running it.
 
-    `entries` are the ways to run the file: `main` for CUDA; for Python those of
-    benchmark, benchmark_kernel, main, run and test, in this order, that take no argument, and `__main__` for the
-    guarded part. `includes` are the quoted and angled names as written. `digests` maps a kernel's
-    index in `kernels` to the digest of all tokens it depends on in this file: comments and white
-    space do not count (`orbit:` comments above the kernel do), other kernels' bodies do not count.
+    `entries` are the ways to run the file: `main` for CUDA; for Python those of benchmark, benchmark_kernel, main,
+    run and test, in this order, that take no argument, and `__main__` for the guarded part. `includes` are the quoted
+    and angled names as written. `digests` has, for each kernel's index in `kernels`, the digest of all tokens it
+    depends on in this file. Comments and white space do not count (`orbit:` comments above the kernel do), nor do
+    other kernels' bodies.
     """
 
     language: Language
@@ -99,7 +99,7 @@ class Scan:
 
 
 def within_limit(scan: Scan) -> Scan:
-    """The scan with as many kernels as a file may have."""
+    """Return the scan with as many kernels as a file may have."""
     most = KERNELS.most
     if len(scan.kernels) <= most:
         return scan

@@ -11,7 +11,9 @@ AT_ONCE = 1 << 16
 def search(
     pattern: re.Pattern[AnyStr], text: AnyStr, start: int, end: int, longest: int
 ) -> re.Match[AnyStr] | None:
-    """The first match within text[start:end]. `longest` is the most characters of a match and of what decides it behind it."""
+    """Return the first match within text[start:end]. `longest` is the most characters of a match and of the text
+    behind it that decides about it.
+    """
     for first in range(start, end, AT_ONCE):
         behind = first + AT_ONCE
         match = pattern.search(text, first, min(behind + longest, end))

@@ -1,5 +1,7 @@
-"""Static checks of a CUDA text: faults that its tokens show. A check is silent where a fact is not certain; what is left was right on
-published kernels (`bench/kernel_warnings.py`).
+"""Static checks of a CUDA text: faults that its tokens show.
+
+A check is silent if a fact is not certain. The remaining warnings were right on published kernels
+(`bench/kernel_warnings.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _LOOKS: Final = ("check", "err", "sync", "assert", "safe", "success", "status", 
 
 
 class KernelWarning(NamedTuple):
-    """`line` counts from 0. `function` is the kernel, or the function of the host, that it is about."""
+    """A warning. `line` counts from 0. `function` is the kernel, or the function of the host, that it is about."""
 
     check: Check
     line: int
@@ -60,7 +62,7 @@ class KernelWarning(NamedTuple):
 
 
 def warnings(text: str, scan: Scan) -> list[KernelWarning]:
-    """In the order of their lines: of each check the first of a function. Never raises."""
+    """Return the warnings in the order of their lines: the first of each check in a function. Never raises."""
     if scan.language != "cuda" or len(text) > MOST_CHARACTERS:
         return []
     code = CudaText(text)
@@ -83,8 +85,10 @@ def warnings(text: str, scan: Scan) -> list[KernelWarning]:
 def _bounds(
     code: CudaText, kernels: Sequence[CudaFunction], host: Sequence[CudaFunction]
 ) -> Iterator[KernelWarning]:
-    """Writes at an index that nothing compares, where threads beyond the end must be expected: the grid of the launch is rounded up,
-    or there is no launch and nothing uses the size. Else a kernel whose grid fits exactly would be accused.
+    """Yield writes at an index that nothing compares, if threads beyond the end must be expected.
+
+    That is so if the grid of the launch is rounded up, or if there is no launch and nothing uses the size. Otherwise
+    a kernel whose grid fits exactly would be accused.
     """
     names = Counter(kernel.name for kernel in kernels)
     grids = _grids(host)
@@ -109,7 +113,7 @@ def _bounds(
 
 
 def _may_compare(code: CudaText, words: Sequence[str], at: int) -> bool:
-    """Whether it is a macro that is called."""
+    """Say whether a macro is called there, which may compare."""
     word = words[at]
     if words[at + 1 : at + 2] != ["("]:
         return word in code.macros and "return" in code.macros[word].body
@@ -121,7 +125,10 @@ def _is_size(name: str) -> bool:
 
 
 def _grids(host: Sequence[CudaFunction]) -> dict[str, bool]:
-    """The kernels that are launched, and whether with more threads than there are elements: `(n + 255) / 256` blocks."""
+    """Return the kernels that are launched, and whether with more threads than there are elements: `(n + 255)
+
+    256` blocks.
+    """
     grids: dict[str, bool] = {}
     looked_at = 0
     for function in host:
@@ -139,7 +146,7 @@ def _grids(host: Sequence[CudaFunction]) -> dict[str, bool]:
 
 
 def _is_rounded_up(words: Sequence[str], grid: int, values: Mapping[str, int]) -> bool:
-    """Whether the grid there is, or a variable that it is made of."""
+    """Say whether the grid there, or a variable that it is made of, is rounded up."""
     parts = [_until_comma(words, grid)]
     known: set[str] = set()
     for part in parts:  # it grows
@@ -192,7 +199,7 @@ def _rounds_up(words: Sequence[str]) -> bool:
 
 
 def _integers(kernel: CudaFunction) -> list[str]:
-    """Parameters that are integers."""
+    """Return the parameters that are integers."""
     return [
         name
         for part in kernel.parameter_list()
@@ -212,7 +219,7 @@ def _pointers(kernel: CudaFunction) -> set[str]:
 def _barriers(
     code: CudaText, kernels: Sequence[CudaFunction], functions: Sequence[CudaFunction]
 ) -> Iterator[KernelWarning]:
-    """Shared memory through which threads talk, in kernels that have no barrier of any kind."""
+    """Yield shared memory through which threads exchange data, in kernels without a barrier of any kind."""
     waiting = {name for name, macro in code.macros.items() if _waits([macro.body])}
     waiting |= _callers_of(functions, lambda words: _waits(words) or not waiting.isdisjoint(words))
     for kernel in kernels:
@@ -241,7 +248,7 @@ def _waits(words: Iterable[str]) -> bool:
 
 
 def _shared(words: Sequence[str]) -> list[str]:
-    """Arrays that are declared `__shared__`, but not those that are `volatile`: code of one warp relied on these."""
+    """Return the arrays that are declared `__shared__`, except `volatile` ones: code of one warp relied on these."""
     names: list[str] = []
     for at, word in enumerate(words):
         if word == "__shared__":
@@ -252,7 +259,9 @@ def _shared(words: Sequence[str]) -> list[str]:
 
 
 def _read_of_others(values: ThreadValues, name: str) -> int:
-    """Where every thread reads an element that depends on no thread, while each writes its own; -1 where that is not certain."""
+    """Return where every thread reads an element that depends on no thread, while each writes its own. Return -1 if
+    that is not certain.
+    """
     words = values.words
     written = False
     read = -1
@@ -277,7 +286,7 @@ def _read_of_others(values: ThreadValues, name: str) -> int:
 
 
 def _callers_of(functions: Sequence[CudaFunction], has: Callable[[Sequence[str]], bool]) -> set[str]:
-    """The names of functions that have it, or that call one which has it."""
+    """Return the names of functions that have it, or that call one which has it."""
     calls: dict[str, set[str]] = {}
     waiting: list[str] = []
     for function in functions:
@@ -316,7 +325,7 @@ def _launches(code: CudaText, host: Sequence[CudaFunction]) -> Iterator[KernelWa
 
 
 class _Looks:
-    """Where functions of the host look at errors, and where those do that call them."""
+    """Where functions of the host check for errors, directly or through functions that they call."""
 
     def __init__(self, code: CudaText, host: Sequence[CudaFunction]) -> None:
         self._code = code
@@ -336,13 +345,13 @@ class _Looks:
         self._starts: dict[int, Sequence[int]] = {}
 
     def start(self, function: CudaFunction, at: int) -> int:
-        """Of the statement at `at`, as `_starts` has it."""
+        """Return the start of the statement at `at`, as in `_starts`."""
         if id(function) not in self._starts:
             self._starts[id(function)] = _starts(function.words)
         return self._starts[id(function)][at]
 
     def last(self, function: CudaFunction) -> int:
-        """The place of the last look; -1 where nothing looks."""
+        """Return the place of the last check, or -1 if nothing checks."""
         if id(function) not in self._last:
             words = function.words
             at = len(words) - 1
@@ -365,7 +374,9 @@ class _Looks:
         )
 
     def may_follow(self, function: CudaFunction) -> bool:
-        """Whether a look may follow a call: certainly none does where all callers are known, up to `main` or to what Python calls."""
+        """Say whether a check may follow a call. Certainly none does if all callers are known, up to `main` or to
+        what Python calls.
+        """
         waiting = [function]
         known = {function.name}
         while waiting:
@@ -388,14 +399,14 @@ class _Looks:
 
 
 def _is_launch(function: CudaFunction, at: int) -> bool:
-    """`<<<`, or `<< <` as some formatters write it."""
+    """Say whether `<<<` stands there, or `<< <` as some formatters write it."""
     if function.words[at] != "<" or function.words[at : at + 3] != ["<", "<", "<"]:
         return False
     return function.body[at + 1].start == function.body[at].end
 
 
 def _launched(words: Sequence[str], at: int) -> str:
-    """The kernel whose `<<<` stands there; "" for one that is an expression."""
+    """Return the kernel whose `<<<` stands there, or "" for one that is an expression."""
     at -= 1
     if at >= 0 and words[at] == ">":
         depth = 0
@@ -408,7 +419,9 @@ def _launched(words: Sequence[str], at: int) -> str:
 
 
 def _starts(words: Sequence[str]) -> list[int]:
-    """Of each word, where its statement starts in the function's own braces: a loop is one, and what stands in it repeats."""
+    """Return, for each word, where its statement starts in the function's own braces. A loop is one statement, and
+    its content repeats.
+    """
     starts: list[int] = []
     start = depth = 0
     for at, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""`kernel<<<grid, block>>>` in host code, and the constants that say how large a block is."""
+"""Finds `kernel<<<grid, block>>>` in host code, and the constants that say how large a block is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Block = tuple[int, int, int]
 
 
 class FoundLaunch(NamedTuple):
-    """One launch; `at` is where its kernel's name stands."""
+    """One launch. `at` is the place of its kernel's name."""
 
     kernel: str
     at: int
@@ -47,7 +47,7 @@ class FoundLaunch(NamedTuple):
 
 
 def find(code: str, brackets: int) -> FoundLaunch | None:
-    """The launch whose `<<<` stands at `brackets` in `code`, which has no comments."""
+    """Return the launch whose `<<<` stands at `brackets` in `code`, which has no comments."""
     name, at = _kernel_before(code, brackets)
     if not name:
         return None
@@ -56,7 +56,7 @@ def find(code: str, brackets: int) -> FoundLaunch | None:
 
 
 def _kernel_before(code: str, end: int) -> tuple[str, int]:
-    """The last part of the name before `end`, its template arguments left out."""
+    """Return the last part of the name before `end`, without its template arguments."""
     start = max(0, end - _FURTHEST_BACK)
     before = code[start:end].rstrip()
     if before.endswith((">", ")")):
@@ -74,7 +74,7 @@ def _kernel_before(code: str, end: int) -> tuple[str, int]:
 
 
 def _opening(text: str) -> int:
-    """Where the bracket opens that closes at the end of `text`; -1 if nowhere."""
+    """Return where the bracket opens that closes at the end of `text`, or -1 if nowhere."""
     closing: list[str] = []
     for match in reversed(list(_BRACKET.finditer(text))):
         bracket = match[0]
@@ -118,7 +118,7 @@ def _arguments_after(code: str, start: int) -> tuple[str, ...] | None:
 
 
 def constants(code: str) -> dict[str, str]:
-    """Names of constants, and of `dim3` variables, with what initialises them; "" where two disagree."""
+    """Return names of constants, and of `dim3` variables, with what initialises them; "" if two disagree."""
     values: dict[str, str] = {}
     if "const" in code:
         done = 0  # what has been read is not read again for the next `const` in it
@@ -142,7 +142,7 @@ def add_constant(values: dict[str, str], name: str, value: str) -> None:
 
 
 def block_size(expression: str, names: Mapping[str, str]) -> Block | None:
-    """The size of a block, where `expression` is constant."""
+    """Return the size of a block, if `expression` is constant."""
     expression = expression.strip()
     for _ in range(_MOST_NESTING):
         following = names.get(expression)
@@ -191,7 +191,7 @@ def _evaluate(expression: str, names: Mapping[str, str]) -> int | None:
 
 
 class _Evaluator:
-    """Integer arithmetic as C++ does it; every failure is a ValueError."""
+    """Evaluates integer arithmetic as C++ does. Every failure is a ValueError."""
 
     _LEVELS: Final = (("<<", ">>"), ("+", "-"), ("*", "/", "%"))
 
@@ -216,7 +216,7 @@ class _Evaluator:
         return value
 
     def _binary(self, tokens: list[str], level: int, nesting: int) -> int:
-        """Takes the operators of `level` and tighter from the front of `tokens`."""
+        """Evaluate the operators of `level` and tighter at the front of `tokens`, and remove them."""
         if level == len(self._LEVELS):
             return self._unary(tokens, nesting)
         left = self._binary(tokens, level + 1, nesting)

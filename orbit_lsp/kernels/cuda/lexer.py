@@ -75,7 +75,7 @@ DATA: Final[Kind] = 3
 
 
 class CudaToken(NamedTuple):
-    """`start` and `end` are where the text that it came from stands (of a macro: its invocation)."""
+    """A token. `start` and `end` are its place in the text that it came from (for a macro: of its invocation)."""
 
     text: str
     start: int
@@ -93,7 +93,9 @@ def clean_directive(text: str) -> str:
 
 
 def directive_end(text: str, hash_at: int) -> int:
-    """Where the directive ends that starts at `hash_at`; -1 unless only blanks stand before it on its line."""
+    """Return where the directive ends that starts at `hash_at`. Return -1 unless only blanks stand before it on its
+    line.
+    """
     position = hash_at - 1
     while position >= 0 and text[position] in " \t\f\v\ufeff":
         position -= 1
@@ -103,19 +105,19 @@ def directive_end(text: str, hash_at: int) -> int:
 
 
 def end_of(part: re.Pattern[str], text: str, position: int) -> int:
-    """Where the last of the parts ends that follow one another from `position` on."""
+    """Return where the last of the consecutive parts from `position` on ends."""
     while match := part.match(text, position):
         position = match.end()
     return position
 
 
 def tokenize(text: str, offset: int = 0) -> list[CudaToken]:
-    """The tokens of `text`; their places are moved by `offset` characters."""
+    """Return the tokens of `text`, with their places moved by `offset` characters."""
     return [CudaToken(m[0], m.start() + offset, m.end() + offset) for m in TOKEN.finditer(text)]
 
 
 class CudaSource:
-    """A text and the parts of it that are not plain code, in order, as they become known."""
+    """A text and its parts that are not plain code, in order, as they become known."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -127,12 +129,12 @@ class CudaSource:
         self._gaps.append((end, kind))
 
     def forget(self) -> None:
-        """Nothing before the next gap will be asked about again."""
+        """Forget the known gaps: nobody asks again about anything before the next one."""
         self._starts.clear()
         self._gaps.clear()
 
     def outside(self, position: int) -> int:
-        """`position`, or the end of the gap that it stands in."""
+        """Return `position`, or the end of the gap in which it stands."""
         index = bisect_right(self._starts, position) - 1
         return max(position, self._gaps[index][0]) if index >= 0 else position
 
@@ -143,7 +145,7 @@ class CudaSource:
             index += 1
 
     def code(self, start: int, end: int) -> str:
-        """The text with blanks for what is neither code nor a literal: every character keeps its place."""
+        """Return the text with blanks for what is neither code nor a literal. Every character keeps its place."""
         parts: list[str] = []
         done = start
         for begin, stop, kind in self.gaps(start, end):
@@ -154,7 +156,7 @@ class CudaSource:
         return "".join(parts)
 
     def comments_above(self, start: int, limit: int) -> list[str]:
-        """The comments that end directly above `start`, but for white space, from the top."""
+        """Return the comments that end directly above `start`, except for white space, from the top."""
         comments: list[str] = []
         for begin, stop, kind in reversed(list(self.gaps(limit, start))):
             if kind != COMMENT or self.text[stop:start].strip():
@@ -164,7 +166,7 @@ class CudaSource:
         return comments[::-1]
 
     def tokens(self, start: int, end: int) -> str:
-        """A text that is equal for equal token sequences, and only for them."""
+        """Return a text that is equal exactly for equal token sequences."""
         text = self.text
         code: list[str] = []
         verbatim: list[str] = []
@@ -186,7 +188,7 @@ class CudaSource:
 
 
 def directive_tokens(text: str) -> str:
-    """As `Source.tokens`, for one directive; `#define F(x)` and `#define F (x)` differ."""
+    """Return the tokens of one directive as `CudaSource.tokens` does. `#define F(x)` and `#define F (x)` differ."""
     text = clean_directive(text)
     verbatim: list[str] = []
     if '"' in text or "'" in text:

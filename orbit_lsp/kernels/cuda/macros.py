@@ -55,7 +55,7 @@ _ALWAYS = re.compile(r"\#\s*(?:el)?if\s*\(?\s*(?:1[uUlL]*|true)\s*\)?\s*(?:$|\|\
 
 
 class Macro(NamedTuple):
-    """`parameters` is None for an object-like macro; a variadic one ends in `__VA_ARGS__`."""
+    """A macro. `parameters` is None for an object-like macro. The parameters of a variadic one end in `__VA_ARGS__`."""
 
     name: str
     parameters: tuple[str, ...] | None
@@ -72,7 +72,7 @@ _ASSUMED: Final = {name: (Macro(name, None, KEYWORD),) for name in WELL_KNOWN}
 
 
 class MacroDefinition(NamedTuple):
-    """What one `#define` (or, with None, one `#undef`) says."""
+    """What one `#define` says, or one `#undef` (then `macro` is None)."""
 
     name: str
     macro: Macro | None
@@ -81,9 +81,8 @@ class MacroDefinition(NamedTuple):
 class Environment:
     """What each name may stand for at one place of a file.
 
-    A name stands for several macros where branches of `#if` define it differently. `asked` collects
-    the names that were looked up or changed, with what they meant when they were first: what was found
-    holds as long as they mean the same.
+    A name stands for several macros if branches of `#if` define it differently. `asked` collects the names that were
+    looked up or changed, with their first meanings. What was found holds as long as these meanings stay.
     """
 
     def __init__(
@@ -118,11 +117,13 @@ class Environment:
         return all(self.known.get(name, ()) == macros for name, macros in asked.items())
 
     def kernel_macro(self, name: str) -> Macro | None:
-        """The first macro called `name` whose expansion can hold `__global__`."""
+        """Return the first macro called `name` whose expansion can hold `__global__`."""
         return next((macro for macro in self.get(name) if self._reaches_keyword(macro)), None)
 
     def is_ambiguous(self, name: str) -> bool:
-        """Whether what `name` expands to depends on which branch of `#if` defines it, or a macro in its body."""
+        """Say whether the expansion of `name` depends on which branch of `#if` defines it, or defines a macro in its
+        body.
+        """
         seen = {name}
         waiting = [name]
         while waiting:
@@ -158,7 +159,7 @@ def parse_include(text: str) -> str | None:
 
 
 def is_never(directive: str) -> bool:
-    """`#if 0`, `#elif false`, `#if 0 && X`."""
+    """Say whether a branch is never taken: `#if 0`, `#elif false`, `#if 0 && X`."""
     return _NEVER.match(clean_directive(directive).rstrip()) is not None
 
 
@@ -187,15 +188,15 @@ def parse_definition(directive: str) -> MacroDefinition | None:
 
 
 def base_macros(names: Collection[str]) -> dict[str, tuple[Macro, ...]]:
-    """Names that mean `__global__` if no definition is found; those of the setting (`names`) also if one is
-    found.
+    """Return names that mean `__global__` if no definition is found. Those of the setting (`names`) do so even if one
+    is found.
     """
     return _ASSUMED | {name: (Macro(name, None, f"{KEYWORD} "),) for name in names}
 
 
 def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """`__global__` with the names of macros that contain it, themselves or through one another; and, where one of these leaves
-    a brace open, the names of macros that close one. The former have the latter too.
+    """Return `__global__` with the names of macros that contain it, directly or through others. If one of these
+    leaves a brace open, return also the names of macros that close one. The first set contains the second.
     """
     definitions = filter(None, map(parse_definition, directives))
     users: dict[str, list[str]] = {}
@@ -221,19 +222,21 @@ def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> tuple[fro
 
 
 def with_keyword(text: str) -> str:
-    """The text with `__global__` in place of the attribute that it stands for; every character keeps its place."""
+    """Return the text with `__global__` in place of the attribute that it stands for. Every character keeps its
+    place.
+    """
     if "__attribute__" not in text:
         return text
     return _ATTRIBUTE.sub(lambda match: KEYWORD.ljust(len(match[0])), text)
 
 
 def may_name_kernels(text: str) -> bool:
-    """Whether a header's kernels may carry a macro of the project, which another of its headers defines."""
+    """Say whether a header's kernels may carry a macro of the project that another of its headers defines."""
     return ("threadIdx" in text or "blockIdx" in text) and _BY_MACRO.search(text) is not None
 
 
 def possible_definitions(text: str) -> list[str]:
-    """Everything that looks like a definition, also in comments and skipped branches: too many."""
+    """Return everything that looks like a definition, also in comments and skipped branches. These are too many."""
     definitions: list[str] = []
     position = 0
     while (
@@ -249,12 +252,12 @@ def possible_definitions(text: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def words_pattern(names: frozenset[str]) -> re.Pattern[str]:
-    """Any of `names`, as a whole word."""
+    """Return a pattern for any of `names` as a whole word."""
     return re.compile(r"(?:" + "|".join(map(re.escape, sorted(names, reverse=True))) + r")(?!\w)")
 
 
 def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) -> list[MacroDefinition]:
-    """The definitions in the headers that `headers` knows, and in those that they include."""
+    """Return the definitions in the headers that `headers` knows, and in those that they include."""
     definitions: list[MacroDefinition] = []
     seen: set[str] = set()
     size = 0
@@ -283,7 +286,7 @@ def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) 
 
 
 def directives(text: str) -> list[str]:
-    """The directives of a text that the preprocessor may take."""
+    """Return the directives of a text that the preprocessor may take."""
     lines: list[str] = []
     depth = dead_below = 0  # a dead branch lasts until its depth is left, or another branch begins
     position = 0
@@ -312,16 +315,15 @@ def directives(text: str) -> list[str]:
 
 
 def expand(tokens: Sequence[CudaToken], environment: Environment) -> list[CudaToken]:
-    """`tokens` with the macros that lead to `__global__` replaced, and in what replaces them every macro.
+    """Return `tokens` with the macros that lead to `__global__` replaced, and every macro in their replacements.
 
-    What comes out of a macro's body has the place of the invocation; what comes out of an argument
-    keeps its own.
+    Tokens of a macro's body get the place of the invocation. Tokens of an argument keep their own.
     """
     return _Expansion(environment).run(list(tokens), frozenset(), kernels_only=True)
 
 
 def expand_name(tokens: Sequence[CudaToken], environment: Environment) -> list[CudaToken]:
-    """As `expand`, for every macro."""
+    """Expand as `expand` does, but every macro."""
     return _Expansion(environment).run(list(tokens), frozenset())
 
 
@@ -367,7 +369,7 @@ class _Expansion:
         return out
 
     def _macro(self, name: str, *, kernels_only: bool) -> Macro | None:
-        """What `name` is replaced by."""
+        """Return the macro that replaces `name`."""
         environment = self._environment
         macro = environment.kernel_macro(name) if name in environment.names or not kernels_only else None
         if macro is None and (not kernels_only or name in environment.endings):
@@ -375,7 +377,9 @@ class _Expansion:
         return macro
 
     def _passes_on(self, tokens: list[CudaToken], index: int) -> bool:
-        """Whether the macro before `index` is given a macro that makes kernels: `OPS(DEF)`, with `#define OPS(X) X(add) X(sub)`."""
+        """Say whether the macro before `index` is given a macro that makes kernels: `OPS(DEF)`, with `#define OPS(X)
+        X(add) X(sub)`.
+        """
         if index >= len(tokens) or tokens[index].text != "(":
             return False
         macros = self._environment.get(tokens[index - 1].text)
@@ -431,7 +435,7 @@ class _Expansion:
 
 
 def _arguments(tokens: list[CudaToken], opening: int) -> tuple[int, list[list[CudaToken]]]:
-    """The index of the closing parenthesis, -1 without one, and the arguments between."""
+    """Return the index of the closing parenthesis (-1 without one), and the arguments before it."""
     depth = 0
     arguments: list[list[CudaToken]] = [[]]
     for index in range(opening, len(tokens)):

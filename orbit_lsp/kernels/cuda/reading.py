@@ -1,4 +1,4 @@
-"""One reading of a CUDA file: where braces, declarations and branches end, and so its regions."""
+"""Reads a CUDA file once: where braces, declarations and branches end, and so its regions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RegionReader:
         self.words = [-1]
 
     def read(self, start: int, scope: CudaScope, conditional: OpenConditional | None) -> CudaRegion:
-        """The region that starts at `start`, where `scope` and `conditional` are open."""
+        """Return the region that starts at `start`, where `scope` and `conditional` are open."""
         self._begin(start, scope, conditional)
         gap = self.source.gap
         position = start
@@ -137,7 +137,9 @@ class RegionReader:
         self.word = self._next_word(start)
 
     def _at_semicolon(self, at: int) -> int:
-        """Where the declaration ends, if one of a namespace does; else -1. So do the two below."""
+        """Return where the declaration ends, if a declaration of a namespace ends here; else -1. The two methods
+        below do so too.
+        """
         if has_word := self.word < at:
             self._statement(at)
         self.parens = 0
@@ -168,7 +170,7 @@ class RegionReader:
         return ended
 
     def _at_hash(self, at: int) -> int:
-        """Where to go on after the directive at `at`; -1 where none starts there."""
+        """Return where to go on after the directive at `at`, or -1 if none starts there."""
         if (end := directive_end(self.text, at)) < 0:
             return -1
         position = self._directive(at, end, self.word < at)
@@ -177,7 +179,7 @@ class RegionReader:
         return position
 
     def _skip_data(self, at: int) -> int:
-        """Where to go on if more than `_MOST_ITEMS` stand in the line before `at`; else -1."""
+        """Return where to go on if more than `_MOST_ITEMS` stand in the line before `at`, else -1."""
         if self.text.find("\n", self.counted_from, at) < 0 and self._is_data(at, self.word):
             end = self._skip_line(at)
             self.word = self._next_word(end)
@@ -187,11 +189,11 @@ class RegionReader:
         return -1
 
     def _is_data(self, at: int, word: int) -> bool:
-        """Whether the line goes on from `at` without a kernel: `word` is the next name that can lead to one."""
+        """Say whether the line goes on from `at` without a kernel. `word` is the next name that can lead to one."""
         return word > len(self.text) or self.text.find("\n", at, word) >= 0
 
     def _skip_line(self, at: int) -> int:
-        """Where the line ends that `at` stands in, with as much open then as its braces say."""
+        """Return the end of the line that contains `at`. The braces in the line are counted."""
         text = self.text
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
@@ -210,14 +212,14 @@ class RegionReader:
         return end
 
     def _next_word(self, position: int) -> int:
-        """Where the next name stands that can lead to `__global__`, in code or not."""
+        """Return the place of the next name that can lead to `__global__`, in code or not."""
         words = self.words
         while words[-1] < position:
             words.append(self._search(max(words[-1] + 1, self.start)))
         return words[bisect_left(words, position)]
 
     def _search(self, position: int) -> int:
-        """Where the next name from `position` on stands."""
+        """Return the place of the next such name from `position` on."""
         match = piecewise.search(self.pattern, self.text, position, len(self.text), self.longest + 1)
         return match.start() if match else len(self.text) + 1
 
@@ -239,7 +241,7 @@ class RegionReader:
         self.head = at + 1
 
     def _open(self, at: int, has_word: bool) -> bool:
-        """Go into the brace at `at`; True when the declaration before it is settled."""
+        """Enter the brace at `at`. Return True if the declaration before it is settled."""
         head = self.head
         if has_word:
             definitions = self._define(at, body_follows=True)
@@ -294,7 +296,7 @@ class RegionReader:
         self.open = [kernel for kernel in self.open if kernel.end < 0]
 
     def _settle_open(self, depth: int, end: int) -> None:
-        """Kernels that are still open deeper than `depth` end at `end`: their brace is missing."""
+        """End the kernels that are still open deeper than `depth` at `end`: their brace is missing."""
         for kernel in self.open:
             if kernel.depth > depth:
                 kernel.end = end
@@ -311,7 +313,9 @@ class RegionReader:
             self.scope = scope
 
     def _enter(self, definitions: Sequence[declarator.FoundDefinition]) -> bool:
-        """Go into the body of the last kernel, if a macro has opened it: it ends with a brace, or a macro that closes one."""
+        """Enter the body of the last kernel, if a macro has opened it. It ends with a brace, or with a macro that
+        closes one.
+        """
         if not definitions or (opened := definitions[-1].opened) is None:
             return False
         body, count = opened
@@ -336,7 +340,9 @@ class RegionReader:
                     break
 
     def _at_ending(self, at: int) -> int:
-        """Where a macro before `at` has ended the kernel that another one began, if it stands in a namespace; else -1."""
+        """Return where a macro before `at` has ended the kernel that another one began, if it stands in a namespace;
+        else -1.
+        """
         while self.until <= at and self.source.outside(self.ending) != self.ending:  # in a comment
             self._find_ending(self.until)
         end = self.until
@@ -353,7 +359,7 @@ class RegionReader:
         return end if self.scope.namespace else -1
 
     def _statement(self, at: int) -> bool:
-        """The declaration that ends at `at` without a body may hold invocations that have one."""
+        """Handle a declaration that ends at `at` without a body. It may hold invocations that have one."""
         definitions = self._define(at, body_follows=False)
         if definitions and definitions[-1].opened:
             self._leave_functions(definitions[0].start)
@@ -378,7 +384,7 @@ class RegionReader:
         return list(definitions.values())
 
     def _branches(self, start: int, end: int) -> list[list[tuple[int, int]]]:
-        """For each branch of the first outermost `#if` in [start, end), where the others stand."""
+        """Return, for each branch of the first outermost `#if` in [start, end), where the other branches stand."""
         directives = [
             (at, after, name)
             for at, after, kind in self.source.gaps(start, end)
@@ -401,7 +407,9 @@ class RegionReader:
         return [[other for other in parts if other is not each] for each in parts]
 
     def _declaration(self, at: int) -> int:
-        """Where the declaration starts that ends at `at`; of an endless one, what may matter of it."""
+        """Return the start of the declaration that ends at `at`. Of an endless one, return the start of the part that
+        may matter.
+        """
         return max(self.head, self.source.outside(at - _LONGEST_DECLARATION))
 
     def _keep(self, definitions: Sequence[declarator.FoundDefinition], at: int) -> None:
@@ -421,7 +429,7 @@ class RegionReader:
     # -- directives ---------------------------------------------------------------------------
 
     def _directive(self, at: int, end: int, has_word: bool) -> int:
-        """Where to go on after the directive [at, end) and what it removes."""
+        """Return where to go on after the directive [at, end) and what it removes."""
         directive = self.text[at:end]
         name = directive_name(directive)
         fresh = self._is_blank(at)
@@ -449,8 +457,8 @@ class RegionReader:
         return after
 
     def _is_blank(self, at: int) -> bool:
-        """Whether no code stands between the head and the directive at `at`. What stands before the last directive is not
-        looked at again: thousands of them may follow a declaration that is being typed.
+        """Say whether no code stands between the head and the directive at `at`. What stands before the last
+        directive is not searched again, because thousands of directives may follow a declaration that is being typed.
         """
         head, known, blank = self.blank
         if head != self.head:
@@ -461,7 +469,7 @@ class RegionReader:
         return blank
 
     def _define_macro(self, directive: str, at: int, has_word: bool) -> bool:
-        """Whether the declaration before an `#undef` is settled: it means what it meant."""
+        """Say whether the declaration before an `#undef` is settled: it keeps its meaning."""
         if (definition := parse_definition(directive)) is None:
             return False
         settled = False
@@ -488,7 +496,7 @@ class RegionReader:
         )
 
     def _begin_branch(self, before: OpenConditional, name: str, directive: str) -> bool:
-        """The next branch of `before`; True if it begins in another scope than now."""
+        """Begin the next branch of `before`. Return True if it begins in another scope than the present one."""
         ending = before.after
         if ending is None and not before.dead:
             ending = (self.scope, self.parens)
@@ -501,14 +509,14 @@ class RegionReader:
         return self._return_to(before.scope, before.parens)
 
     def _return_to(self, scope: CudaScope, parens: int) -> bool:
-        """Go on in `scope`; True if that is another one than now."""
+        """Go on in `scope`. Return True if it differs from the present one."""
         other = scope is not self.scope
         self.scope = scope
         self.parens = parens
         return other
 
     def _skip(self, start: int) -> int:
-        """Where the directive stands that ends the dead branch which starts at `start`."""
+        """Return the place of the directive that ends the dead branch starting at `start`."""
         text = self.text
         depth = 0
         position = start
@@ -532,7 +540,7 @@ class RegionReader:
     # -- the ends of pieces and regions -------------------------------------------------------
 
     def _end_piece(self, end: int) -> None:
-        """What stands before `end` can be described. A kernel that is still open puts that off."""
+        """Describe what stands before `end`. If a kernel is still open, do so later."""
         if self.open:
             return
         self.resumed = self.undefs = 0
@@ -542,7 +550,7 @@ class RegionReader:
         self.source.forget()
 
     def _region_end(self, ended: int) -> int:
-        """Where the region ends, if it does with the line of the declaration that has `ended`; else -1."""
+        """Return where the region ends, if it ends with the line of the declaration that has `ended`; else -1."""
         if self.open or self.parens or not (self.conditional is None or self.conditional.neutral):
             return -1
         last = self.text[max(self.start, ended - 16) : ended]

@@ -1,4 +1,6 @@
-"""The contents of one region of a CUDA file (see `cuda`): kernels, launches, constants, digests of its tokens."""
+"""The contents of one region of a CUDA file (see `cuda_kernels`): kernels, launches, constants, digests of its
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ _LONGEST_CONSTANT = 2_000
 
 
 class KernelExtent:
-    """Where a kernel's definition stands: its body is [body, end), `end` -1 while it is still open.
+    """Where a kernel's definition stands. Its body is [body, end); `end` is -1 while it is still open.
 
-    `depth` is that of the scope which its body is.
+    `depth` is that of the scope that the body opens.
     """
 
     __slots__ = ("body", "definition", "depth", "end", "qualified")
@@ -49,7 +51,7 @@ class PlacedKernel(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class CudaRegion:
-    """What a part of a file says, lines counted from its first, and what is open where it begins and ends."""
+    """The content of a part of a file, with lines counted from its first, and what is open where it begins and ends."""
 
     scope: CudaScope
     conditional: OpenConditional | None
@@ -78,9 +80,10 @@ class CudaRegion:
 
 
 class RegionWriter:
-    """Writes down what one region says, in pieces, each up to the end of a declaration.
+    """Writes down the content of one region in pieces. Each piece goes up to the end of a declaration.
 
-    After each piece `source` may forget the gaps in it. What directives say is put into `region` by the reader.
+    After each piece `source` may forget the gaps in it. The reader itself puts the content of directives into
+    `region`.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class RegionWriter:
         self._newlines = array("q", [start - 1])
 
     def describe(self, end: int, kernels: Sequence[KernelExtent], brackets: Sequence[int]) -> None:
-        """Digest and describe the piece that ends at `end`: it holds `kernels`, and a `<<<` at each of `brackets`."""
+        """Digest and describe the piece that ends at `end`. It holds `kernels`, and a `<<<` at each of `brackets`."""
         source = self.source
         text = source.text
         begin, self._piece = self._piece, end
@@ -167,7 +170,7 @@ class RegionWriter:
         )
 
     def _position(self, offset: int) -> tuple[int, int]:
-        """Line and column of `offset`, the line from the start of the region."""
+        """Return line and column of `offset`, with the line from the start of the region."""
         newlines = self._newlines
         while newlines[-1] < offset:
             following = self.source.text.find("\n", newlines[-1] + 1)

@@ -16,8 +16,8 @@ _LONGEST_TEMPLATE_HEAD = 4_000
 class CudaScope:
     """One open brace, or (without parent) the file.
 
-    Namespaces are one object per name and place, so that equal states are identical. `interrupted` is
-    where the declaration starts that goes on after the brace closes, -1 if it ends there.
+    Namespaces are one object per name and place, so that equal states are identical. `interrupted` is the start of
+    the declaration that goes on after the brace closes; -1 if it ends there.
     """
 
     __slots__ = ("children", "depth", "interrupted", "name", "namespace", "parens", "parent", "type_body")
@@ -57,10 +57,10 @@ class CudaScope:
 
 
 class OpenConditional(NamedTuple):
-    """An open `#if`: what it began in, and what its first branch ended in.
+    """An open `#if`: the state in which it began, and the state in which its first branch ended.
 
-    Every branch starts in the former; after `#endif` the latter counts, so that branches which open
-    and close different braces do no harm.
+    Every branch starts in the former. After `#endif` the latter counts, so that branches which open and close
+    different braces do no harm.
     """
 
     outer: OpenConditional | None
@@ -83,7 +83,7 @@ def same_conditionals(conditional: OpenConditional | None, other: OpenConditiona
 
 
 def expects_expression(head: str) -> bool:
-    """Whether the brace after `head` belongs to an expression in the head of a template."""
+    """Say whether the brace after `head` belongs to an expression in the head of a template."""
     stripped = head.lstrip()
     if not stripped.startswith("template"):
         return False
@@ -98,7 +98,7 @@ def expects_expression(head: str) -> bool:
 
 
 def scope_kind(head: str) -> tuple[str, str] | None:
-    """("namespace", its name) or ("type", its name) if `head` opens one; an `extern "C"` has no name."""
+    """Return ("namespace", its name) or ("type", its name) if `head` opens one. An `extern "C"` has no name."""
     tokens = [token.text for token in tokenize(head)]
     if tokens[-2:-1] == ["extern"] and tokens[-1].startswith('"'):
         return "namespace", ""
@@ -110,7 +110,9 @@ def scope_kind(head: str) -> tuple[str, str] | None:
 
 
 def _scope_keyword(tokens: list[str]) -> int:
-    """Where the last `namespace`, `struct` and the like stands outside of brackets; -1 if none does, or an `enum`."""
+    """Return where the last `namespace`, `struct` and the like stands outside of brackets. Return -1 if none does, or
+    it is an `enum`.
+    """
     depth = angle = 0
     keyword = -1
     for index, text in enumerate(tokens):
@@ -130,7 +132,7 @@ def _scope_keyword(tokens: list[str]) -> int:
 
 
 def _scope_name(tokens: list[str]) -> str | None:
-    """The name after a scope's keyword, "" if it has none; None where no scope opens."""
+    """Return the name after a scope's keyword, "" if it has none. Return None if no scope opens."""
     names: list[str] = []
     depth = 0
     for text in tokens:

@@ -1,4 +1,4 @@
-"""What the body of a kernel computes from the indices of its thread, followed through the names of its variables."""
+"""Follows what the body of a kernel computes from the indices of its thread through the names of its variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ThreadValues:
                 self._index[name] = self._index.get(name, 0) | _depends(outside, self._index)
 
     def _assigning(self) -> Iterator[tuple[int, int]]:
-        """Where a variable is assigned, and where the expression ends."""
+        """Yield where a variable is assigned, and where the expression ends."""
         for at, word in enumerate(self.words):
             if word in ASSIGNS and at and IDENTIFIER.match(self.words[at - 1]):
                 end = at + 1
@@ -56,7 +56,7 @@ class ThreadValues:
                 yield at, end
 
     def _outside(self, start: int, end: int) -> Iterator[str]:
-        """The words that stand neither between [ and ] nor in the arguments of a function."""
+        """Yield the words that stand neither between [ and ] nor in the arguments of a function."""
         at = start
         while at < end:
             word = self.words[at]
@@ -68,7 +68,7 @@ class ThreadValues:
             at += 1
 
     def are_compared(self) -> bool:
-        """Whether a condition, a minimum or a remainder has a value that depends on the thread's indices."""
+        """Say whether a condition, a minimum or a remainder has a value that depends on the thread's indices."""
         for part in self._conditions():
             self._left -= len(part)
             if self._left < 0 or _depends(part, self._of) & (_THREAD | _BLOCK):
@@ -96,7 +96,7 @@ class ThreadValues:
                 yield words[max(0, before) : at]
 
     def writes(self) -> Iterator[tuple[int, str, Sequence[str]]]:
-        """Where `name[index] =` stands, with the name and the words of the index."""
+        """Yield where `name[index] =` stands, with the name and the words of the index."""
         for at in range(1, len(self.words)):
             name = self.words[at - 1]
             if (
@@ -112,7 +112,9 @@ class ThreadValues:
                     yield at, name, [*self._outside(at + 1, end)]
 
     def is_global(self, index: Iterable[str]) -> bool:
-        """Whether an index is computed as blockIdx · blockDim + threadIdx. In others a block has a row of its own, and fits."""
+        """Say whether an index is computed as blockIdx · blockDim + threadIdx. With other indices a block has a row
+        of its own, and fits.
+        """
         return _depends(index, self._index) == _BLOCK | _THREAD | _BLOCK_SIZE
 
     def of_thread(self, words: Iterable[str]) -> bool:
