@@ -1,6 +1,6 @@
 """Compiler output of profiled kernels: Triton's levels of IR, PTX, and the code that ran.
 
-An instance is recognized by its machine code in the report, byte for byte.
+An instance is recognised by its machine code in the report, byte for byte.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Instance:
     texts: dict[Level, bytes] = field(default_factory=dict["Level", bytes])
 
     def fits(self, profile: Profile, sass: str) -> bool:
-        """Whether the profiled launch can have been of it, and not of another of its name."""
+        """Say whether the profiled launch can be of this instance, and not of another with its name."""
         if profile.block and self.threads not in (None, math.prod(profile.block)):
             return False
         if sass and self.code and sass_listing.size(sass) != self._size():
@@ -60,8 +60,8 @@ class _Instance:
 
 
 def collect(answer: ReportAnswer, report: Path | None, compiled: Path, ptx: str = "") -> Collected:
-    """`compiled` is the folder in which `triton_instances.keep_compiled` left what it has. `ptx` is the text that a CUDA
-    file was compiled to. What is too large is left out, and a remark says so.
+    """Collect the output. `compiled` is the folder in which `triton_instances.keep_compiled` left its files. `ptx` is
+    the text that a CUDA file was compiled to. What is too large is left out, and a remark says so.
     """
     if report is None or not answer.profiles:
         return Collected()
@@ -80,7 +80,9 @@ def collect(answer: ReportAnswer, report: Path | None, compiled: Path, ptx: str 
 
 
 def _instances(answer: ReportAnswer, report: Path, compiled: Path, ptx: str) -> list[_Instance]:
-    """By symbol, that of the longest launch first, and of a symbol in the same order."""
+    """Return the instances by symbol. The symbol of the longest launch is first; the instances of a symbol have the
+    same order.
+    """
     images = set(elf.images(regular_files.read(report, limits.REPORT)))
     kept = [instance for file in sorted(compiled.glob("*.json"), key=_number) if (instance := _kept(file))]
     sass = answer.sass or ("",) * len(answer.profiles)
