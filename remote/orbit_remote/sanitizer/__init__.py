@@ -1,1 +1,1 @@
-"""compute-sanitizer: how it is run, what it found."""
+"""Runs compute-sanitizer, and reads what it found."""

@@ -1,5 +1,5 @@
-"""Findings of compute-sanitizer as problems on the author's lines: merged, with related places, and without
-those that only follow from another.
+"""Turns findings of compute-sanitizer into problems on the author's lines. They are merged, with related places, and
+without those that only follow from another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FATAL = frozenset(
 def problems(
     tool: str, records: Sequence[Record], own: Own, assertion: tuple[Place, str] | None = None
 ) -> tuple[Problem, ...]:
-    """One for each line and kind of fault, by file and line; what has no line is last.
+    """Return a problem for each line and kind of fault, by file and line. A problem without a line is last.
 
     `assertion` is where a device assertion failed, and how, as the CUDA runtime printed it: the records have no line.
     """
@@ -59,7 +59,9 @@ def _order(problem: Problem) -> tuple[bool, str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _FindingPlace:
-    """Where a finding is shown: the author's innermost line, else the kernel; `inside` says in what it called."""
+    """Where a finding is shown: the author's innermost line, else the kernel. `inside` names the function that this
+    line called.
+    """
 
     place: Place | None
     symbol: str | None = None
@@ -96,7 +98,7 @@ def _site(record: Record, own: Own) -> _FindingPlace:
 
 
 def _inside(frame: SanitizerFrame) -> str:
-    """`inside reduce (reduce.h:222)`."""
+    """Return `inside reduce (reduce.h:222)`."""
     where = f" ({frame.file.rpartition('/')[2]}:{frame.line})" if frame.file else ""
     return f"inside {frame.function}{where}"
 
@@ -154,7 +156,7 @@ def _api(text: str, count: int) -> tuple[str, Severity]:
 
 
 def _race(tool: str, record: Record, own: Own) -> Iterable[Problem]:
-    """A problem on each line of the race, related to the other."""
+    """Return a problem on each line of the race, related to the other line."""
     severity: Severity = "warning" if record.level == "Warning" else "error"
     source, *accesses = record.accesses
     here = _access_place(source, own)
@@ -187,7 +189,7 @@ def _access_place(access: Access, own: Own) -> Place | None:
 
 
 def _which(access: Access, against: Access, here: Place | None, own: Own) -> str:
-    """`the read in line 6`, `itself by other threads`, `the write in inlined.cuh:12`."""
+    """Return which access it is: `the read in line 6`, `itself by other threads`, `the write in inlined.cuh:12`."""
     place = _access_place(access, own)
     if place is None:
         return f"a {_word(access)}"

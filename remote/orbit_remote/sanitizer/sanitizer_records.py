@@ -56,7 +56,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class SanitizerFrame:
-    """A place in code; `file` and `line` are None without line information."""
+    """A place in code. `file` and `line` are None without line information."""
 
     function: str
     file: str | None = None
@@ -65,7 +65,7 @@ class SanitizerFrame:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One side of a race; `hazards` counts its collisions with the first side, which has none itself."""
+    """One side of a race. `hazards` counts its collisions with the first side; the first side itself has none."""
 
     direction: str
     frames: tuple[SanitizerFrame, ...]
@@ -74,9 +74,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One finding in the tool's own words. `kind` is as its XML has it; frames begin with the innermost.
+    """One finding in the tool's own words. `kind` is that of its XML. Frames begin with the innermost.
 
-    `nearest` says where an address lies against the nearest allocation.
+    `nearest` says how an address lies to the nearest allocation.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class Record:
 
 
 def read(xml: str, log: str) -> tuple[Record, ...]:
-    """Both forms together; either may be empty or cut off."""
+    """Read both forms together. Either may be empty or cut off."""
     records = tuple(_from_log(log))
     try:
         # written by NVIDIA's tool into a folder of ours; an entity would need a document type, which it has none of
@@ -229,7 +229,9 @@ def _matched(match: re.Match[str]) -> SanitizerFrame:
 
 
 def _simple(function: str) -> str:
-    """`[clone k(int)] float ns::shifted<(int)1>(const float *, int)` -> `shifted`, as the XML has it."""
+    """Return the simple name in the XML's form: `[clone k(int)] float ns::shifted<(int)1>(const float *, int)` ->
+    `shifted`.
+    """
     name = re.sub(r"^\[clone .*\] ", "", function).rstrip()
     for close, bracket in (")", "("), (">", "<"):
         if name.endswith(close):

@@ -1,4 +1,4 @@
-"""compute-sanitizer on this machine: where it is, and one of its tools over one program."""
+"""Finds compute-sanitizer on this machine, and runs one of its tools over one program."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Sanitizer:
 
 @dataclass(frozen=True, slots=True)
 class CheckedProgram:
-    """One tool over one program. `log` is its text and `records` its XML, empty where it wrote none; `refused`
-    says why it could not check, `ended` how the program ended under it.
+    """One tool over one program. `log` is its text and `records` its XML, "" if it wrote none. `refused` says why it
+    could not check, `ended` how the program ended under it.
     """
 
     tool: str
@@ -66,13 +66,13 @@ class CheckedProgram:
 
     @property
     def complete(self) -> bool:
-        """It checked the whole run: its last line is a summary."""
+        """Say whether it checked the whole run: then its last line is a summary."""
         return self.ended.status is not None and _SUMMARY.search(self.log) is not None
 
 
 def find(compiler: str | None = None) -> Sanitizer | Failure:
-    """The first of: PATH, CUDA_HOME, beside the CUDA compiler, /usr/local/cuda, NVIDIA's wheel. Blocks for some 100 ms the
-    first time.
+    """Return the first of: PATH, CUDA_HOME, beside the CUDA compiler, /usr/local/cuda, NVIDIA's wheel. It blocks for
+    about 100 ms the first time.
     """
     path = next(_candidates(compiler), None)
     if path is None:
@@ -96,7 +96,7 @@ def find(compiler: str | None = None) -> Sanitizer | Failure:
 
 @lru_cache
 def _about(path: str, changed: int) -> str:  # noqa: ARG001 - one that was replaced is asked again
-    """What it prints about itself. Raises OSError and TimeoutExpired, of which nothing is kept."""
+    """Return what the tool prints about itself. Raises OSError and TimeoutExpired; then nothing is cached."""
     asked = tool_output.ask([path, "--version"], timeout_s=_ASK_S)
     return plain_text.plain(asked.stdout + asked.stderr)
 
@@ -133,7 +133,9 @@ async def check(
     output: program.Output,
     options: Sequence[str] = (),
 ) -> CheckedProgram:
-    """Run `command` under one tool; cancelled or not, nothing of it is left. Raises OSError where it cannot be started."""
+    """Run `command` under one tool. When it returns, cancelled or not, no process of it is left. Raises OSError if it
+    cannot be started.
+    """
     log, records = scratch / f"{tool}.txt", scratch / f"{tool}.xml"
     ended = await program.run(
         [
