@@ -1,10 +1,9 @@
-"""The comment lines directly above a kernel, cut into statements whose characters know their place.
+"""Cuts the comment lines directly above a kernel into statements whose characters know their place.
 
-`// orbit: …` in CUDA (`///` and `//!` too), `# orbit: …` in Python. Going up from the kernel's first
-line, blank lines and other comments are passed over, block comments whole; anything else ends it.
-A block comment holds no spec, because it is where specs are written *about*. `;` and line ends
-separate, neither in strings nor in brackets: an open bracket goes on in the next `orbit:` line, unless
-that line begins a directive.
+They are `// orbit: …` in CUDA (`///` and `//!` too), `# orbit: …` in Python. Going up from the kernel's first line,
+blank lines and other comments are skipped, block comments as a whole; anything else ends the spec. A block comment
+holds no spec, because people write *about* specs there. `;` and line ends separate statements, except in strings and
+brackets. An open bracket goes on in the next `orbit:` line, unless that line begins a directive.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ _ANY_WORD = re.compile(r"\s*([A-Za-z_]\w*)")
 
 @dataclass(frozen=True, slots=True)
 class SpecTarget:
-    """The kernel that is asked about, as discovery has found it (lines and columns from 0).
+    """The kernel in question, as discovery has found it (lines and columns from 0).
 
-    `start_line` is the first line of the whole definition (template header, first decorator), `line`
-    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends.
+    `start_line` is the first line of the whole definition (template header, first decorator), `line` that of
+    `__global__` or `def`. (`name_line`, `name_end`) is where its name ends.
     """
 
     name: str
@@ -100,7 +99,7 @@ class SpecTarget:
 
 @dataclass(frozen=True, slots=True)
 class CommentPiece:
-    """Text of one line, from `column` on."""
+    """The text of one line, from `column` on."""
 
     line: int
     column: int
@@ -109,7 +108,7 @@ class CommentPiece:
 
 @dataclass(frozen=True, slots=True)
 class SpecStatement:
-    """What stands between two separators; several pieces where an open bracket goes on."""
+    """The text between two separators. It has several pieces if an open bracket goes on."""
 
     pieces: tuple[CommentPiece, ...]
 
@@ -121,12 +120,12 @@ class SpecStatement:
 
     @property
     def word(self) -> str:
-        """The word that it begins with, if that is a directive's and not a name's."""
+        """Return the first word, if it is that of a directive and not a name."""
         return directive(self.pieces[0].text)
 
 
 def lines_of(text: str) -> list[str]:
-    """Without their ends."""
+    """Return the lines of a text without their ends."""
     lines: list[str] = []
     start = 0
     while (
@@ -138,20 +137,22 @@ def lines_of(text: str) -> list[str]:
 
 
 def begins(line: str, language: Language) -> int | None:
-    """The column behind `orbit:` of a line that a spec stands on."""
+    """Return the column behind `orbit:`, if a spec stands on the line."""
     match = _ORBIT[language].match(line)
     return match.end() if match else None
 
 
 def mentions(text: str) -> bool:
-    """Whether a text may have launch specs or near misses; quick, because it is asked at each edit."""
+    """Say whether a text may have launch specs or near misses. It is quick, because it is called at each edit."""
     return any(word in text for word in ("orbit", "Orbit", "ORBIT"))
 
 
 def near_misses(lines: list[str], language: Language) -> dict[int, SpecSpan]:
-    """By line: the beginning, up to what is said, of each comment that was meant for a launch spec and is none, as `// Orbit:`
-    and `// orbit launch …`. Prose about orbits is none: what follows has to be a statement, and where the colon is
-    missing too, one that cannot be prose, or one beside a line of a spec.
+    """Return, by line, the beginning (up to its content) of each comment that was meant as a launch spec and is none,
+    such as `// Orbit:` and `// orbit launch …`.
+
+    Prose about orbits does not count: a statement has to follow. If the colon is missing too, the statement must be
+    one that cannot be prose, or stand beside a line of a spec.
     """
     certain: dict[int, SpecSpan] = {}
     perhaps: dict[int, SpecSpan] = {}
@@ -177,12 +178,12 @@ def near_misses(lines: list[str], language: Language) -> dict[int, SpecSpan]:
 
 
 def beginning(language: Language) -> str:
-    """What a line of a launch spec begins with."""
+    """Return the beginning of a line of a launch spec."""
     return f"{_COMMENT[language]} orbit:"
 
 
 def directive(text: str) -> str:
-    """`launch` of `launch k<<<…`, nothing of `seed = 3` and of `seed(…)`."""
+    """Return `launch` for `launch k<<<…`, nothing for `seed = 3` and `seed(…)`."""
     match = _ANY_WORD.match(text)
     if not match or match[1] not in WORDS:
         return ""
@@ -192,7 +193,7 @@ def directive(text: str) -> str:
 
 
 def above(lines: list[str], target: SpecTarget) -> tuple[list[CommentPiece], list[Fault]]:
-    """The spec lines above a kernel from the top, what follows `orbit:` in each."""
+    """Return the spec lines above a kernel from the top: what follows `orbit:` in each."""
     pieces: list[CommentPiece] = []
     faults: list[Fault] = []
     mark = _COMMENT[target.language]
@@ -229,7 +230,7 @@ def above(lines: list[str], target: SpecTarget) -> tuple[list[CommentPiece], lis
 
 
 def _in_block(lines: list[str], first: int, last: int) -> list[Fault]:
-    """Block comments are not specs; a warning names a line in them that looks like one."""
+    """Return a warning for a line in block comments that looks like a spec. They are not specs."""
     for line in range(first, last + 1):
         if match := re.match(r"\s*(?:/\*+|\*)?\s*(orbit:)", lines[line]):
             span = SpecSpan(line, match.start(1), line, match.end(1))
@@ -240,7 +241,9 @@ def _in_block(lines: list[str], first: int, last: int) -> list[Fault]:
 
 
 def _below(lines: list[str], target: SpecTarget) -> list[Fault]:
-    """Spec lines between a template header or decorator and the kernel itself are easily overlooked."""
+    """Return warnings for spec lines between a template header or decorator and the kernel itself: they are easily
+    overlooked.
+    """
     for line in range(target.start_line, min(target.line, len(lines))):
         if _ORBIT[target.language].match(lines[line]):
             span = SpecSpan(line, 0, line, len(lines[line]))

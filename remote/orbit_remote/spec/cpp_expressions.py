@@ -1,4 +1,4 @@
-"""Expressions of `.cu` files: C++'s operators, literals, casts, and launches with `<<<…>>>`."""
+"""Parses expressions of `.cu` files: C++'s operators, literals, casts, and launches with `<<<…>>>`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CppParser(SpecParser):
         return Conditional(condition.span.to(otherwise.span), condition, then, otherwise)
 
     def chained(self, left: Expression, last: Binary) -> Expression:
-        """Always raises SpecError: C++ means something else by `a < b < c`."""
+        """Refuse `a < b < c`, which means something else in C++. Always raises SpecError."""
         first, second = left.operator if isinstance(left, Binary) else "", last.operator
         raise SpecError(
             last.operator_span,
@@ -77,14 +77,16 @@ class CppParser(SpecParser):
         return self.postfix(self.primary())
 
     def _operand_follows(self) -> bool:
-        """After `(float)`: an operand makes it a cast; an operator or an end makes it a name in parentheses."""
+        """Say whether an operand follows `(float)`: then it is a cast. Before an operator or an end it is a name in
+        parentheses.
+        """
         token = self.next
         if token.kind == "operator":
             return token.text in ("(", "-", "+", "~", "!")
         return token.kind in ("name", "number") and token.text != "within"
 
     def type_name(self) -> Name | None:
-        """A type of several words, or one that stands in the table; nothing is taken where there is none."""
+        """Return a type of several words, or one in the table. Without a type nothing is consumed."""
         start = self.at
         while self.sees("const", "struct"):
             self.take()
@@ -101,7 +103,7 @@ class CppParser(SpecParser):
         return None
 
     def primary(self) -> Expression:
-        """An expression without operators. Raises SpecError."""
+        """Parse an expression without operators. Raises SpecError."""
         token = self.next
         if token.kind == "number":
             return number(self.take())
@@ -125,7 +127,7 @@ class CppParser(SpecParser):
         return name
 
     def braced(self, name: Name) -> Expression:
-        """`dim3{a, b}`, which is `dim3(a, b)`."""
+        """Parse `dim3{a, b}`, which is `dim3(a, b)`."""
         opening = self.take()
         arguments = self.separated("}", self.expression)
         self.expect("}", opening)
@@ -153,7 +155,9 @@ class CppParser(SpecParser):
     # -- launches ----------------------------------------------------------------------------------
 
     def launch(self) -> SpecLaunch:
-        """`kernel<templates><<<grid, block, shared>>>(arguments) cooperative cluster(x, y, z)`. Raises SpecError."""
+        """Parse `kernel<templates><<<grid, block, shared>>>(arguments) cooperative cluster(x, y, z)`. Raises
+        SpecError.
+        """
         kernel = self.kernel_name()
         templates = self.templates() if self.sees("<") else ()
         opening = self.expect("<<<")
@@ -184,7 +188,7 @@ class CppParser(SpecParser):
         )  # fmt: skip
 
     def templates(self) -> tuple[TemplateArgument, ...]:
-        """The arguments between `<` and `>`. Raises SpecError."""
+        """Return the arguments between `<` and `>`. Raises SpecError."""
         opening = self.expect("<")
         template_arguments: list[TemplateArgument] = []
         part: list[SpecToken] = []
@@ -222,8 +226,8 @@ class CppParser(SpecParser):
 
 
 def number(token: SpecToken) -> Number:
-    """An integer has the first type that holds it, as in C++: int, long, and unsigned where the suffix or base says
-    so. Raises SpecError.
+    """Return a number. An integer has the first type that holds it, as in C++: int, long, and unsigned if the suffix
+    or base says so. Raises SpecError.
     """
     match = _NUMBER.fullmatch(token.text)
     digits, suffix = (match[1].replace("'", ""), match[2].lower()) if match else ("", "?")
@@ -253,7 +257,7 @@ def number(token: SpecToken) -> Number:
 
 
 def canonical(words: list[str]) -> str:
-    """`long unsigned int` -> `unsigned long`; nothing where the words are no type."""
+    """Return the usual name of a type: `unsigned long` for `long unsigned int`. Return "" if the words are no type."""
     if len(words) == 1 and words[0] in dtypes.CPP:
         return words[0]
     base = [word for word in words if word not in ("int", "signed", "unsigned")]

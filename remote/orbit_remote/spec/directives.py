@@ -1,4 +1,4 @@
-"""Statements -> directives. A malformed statement is one fault; the rest is still read."""
+"""Turns statements into directives. A malformed statement is one fault; the rest is still read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_SWEPT = 64
 
 
 def read(lines: list[str], target: SpecTarget) -> tuple[LaunchSpec, list[Fault]]:
-    """The spec above a kernel, and what is malformed in it. Never raises."""
+    """Return the spec above a kernel, and what is malformed in it. Never raises."""
     pieces, faults = above(lines, target)
     parsed, more = statements(pieces, target.language)
     reader = _DirectiveReader(target)
@@ -135,7 +135,7 @@ class _DirectiveReader:
             )
 
     def _sweep(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:
-        """`sweep n = a, b` is `n = sweep(a, b)`."""
+        """Read `sweep n = a, b`, which is `n = sweep(a, b)`."""
         name = reader.name("the name that takes these values")
         reader.expect("=")
         values = self._listed(reader)
@@ -265,7 +265,7 @@ class _DirectiveReader:
 
 
 def _glued(flags: list[str]) -> list[str]:
-    """With `-l curand` and `--library=curand`, which nvcc takes too, as `-lcurand`."""
+    """Return flags with `-l curand` and `--library=curand` as `-lcurand`. nvcc takes all of these."""
     words = iter(flags)
     glued: list[str] = []
     for flag in words:
@@ -281,7 +281,7 @@ def _twice(word: Name, first: SpecSpan) -> SpecError:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'`, or nothing where no known name is near."""
+    """Return `; did you mean 'x'`, or "" if no known name is near."""
     if len(name) > 60:
         return ""
     names = sorted(known)

@@ -1,4 +1,4 @@
-"""Element types: their sizes, their names in torch and in C++, how they mix, how closely they compare."""
+"""Element types: their sizes, their names in torch and in C++, how they mix, and how closely they compare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ Kind = Literal["bool", "integer", "floating"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """`rtol` and `atol` are what `expect` allows an output of this type; `unit` is the unit roundoff."""
+    """An element type. `rtol` and `atol` are what `expect` allows for an output of this type. `unit` is the unit
+    roundoff.
+    """
 
     name: str
     size: int
@@ -104,7 +106,7 @@ RANK = {"bool": 0, "integer": 1, "floating": 2}
 
 
 def named(name: str, language: str) -> DType | None:
-    """The type that a name means in an expression of this language."""
+    """Return the type that a name means in an expression of this language."""
     dtype = CPP.get(name) if language == "cuda" else None
     return DTYPES.get(dtype or _TORCH.get(name, name))
 
@@ -124,7 +126,9 @@ def spelled(dtype: DType) -> str:
 
 
 def promote(left: DType, right: DType) -> DType:
-    """torch's rule for two tensors with dimensions. fp8 and the wide unsigned types are no operands there."""
+    """Return the common type by torch's rule for two tensors with dimensions. fp8 and the wide unsigned types are no
+    operands there.
+    """
     if left is right:
         return left
     if left.kind != right.kind:
@@ -144,9 +148,9 @@ _FACTOR = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """An element passes where |actual - expected| <= atol + rtol * |expected| + chain * rms.
+    """A tolerance. An element passes if |actual - expected| <= atol + rtol * |expected| + chain * rms.
 
-    `rms` is the root mean square of everything expected. `chain` stands for what long sums lose.
+    `rms` is the root mean square of all expected values. `chain` allows for what long sums lose.
     """
 
     rtol: float
@@ -155,15 +159,14 @@ class Tolerance:
 
 
 def tolerance(output: DType, terms: int) -> Tolerance:
-    """What `expect` allows where the author gives no `within`.
+    """Return what `expect` allows if the author gives no `within`.
 
-    Rounding errors of a sum of k terms grow as sqrt(k) u (Higham and Mary, "A new approach to
-    probabilistic rounding error analysis", 2019), relative to the size of the sums, not of the one
-    result, which may cancel to nothing. u is that of float32 for all narrower types, because that is
-    what kernels accumulate in. With normally distributed inputs the largest of 10^7 errors of a serial
-    sum is near 2.2 sqrt(k) u rms; the factor of 8 leaves room for other data. Longer sums than 4096 are
-    added in parts by any kernel that has more than one thread at it, so k stops there: a sum of 2^26
-    numbers that leaves out one of them is still found.
+    Rounding errors of a sum of k terms grow as sqrt(k) u (Higham and Mary, "A new approach to probabilistic rounding
+    error analysis", 2019), relative to the size of the sums, not of the one result, which may cancel to nothing. u is
+    that of float32 for all narrower types, because kernels accumulate in float32. With normally distributed inputs
+    the largest of 10^7 errors of a serial sum is near 2.2 sqrt(k) u rms; the factor of 8 leaves room for other data.
+    Any kernel with more than one thread adds sums longer than 4096 in parts, so k stops there: a sum of 2^26 numbers
+    that leaves out one of them is still found.
     """
     if output.kind != "floating":
         return Tolerance(0.0, 0.0)
@@ -174,9 +177,9 @@ def tolerance(output: DType, terms: int) -> Tolerance:
 
 
 def told(tree: ast.AST) -> str:
-    """The type of floats that a Python file gives the tensors that it fills: `torch.randn(…, dtype=torch.float16)`, `.half()`,
-    `.to(…)`. Empty where it fills none, or such of several types. What is made `empty` is an output, which tells nothing of
-    inputs.
+    """Return the type of floats of the tensors that a Python file fills: `torch.randn(…, dtype=torch.float16)`,
+    `.half()`, `.to(…)`. Return "" if it fills none, or fills several types. A tensor that is made `empty` is an
+    output, which says nothing about inputs.
     """
     names: set[str] = set()
     converted: set[int] = set()

@@ -1,6 +1,7 @@
 """The rest of the file, as far as a launch spec refers to it: other kernels, functions, variables, type aliases.
 
-Found in the text by name, so what other files bring in is not known; where they could, nothing is denied.
+They are found in the text by name, so names from other files are not known. If a name could come from there, nothing
+is denied.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ _DEF = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+([A-Za-z_]\w*)[ \t]*\(", re.
 
 @dataclass(frozen=True, slots=True)
 class FunctionHeader:
-    """A Python function's header; `parameters` is the text between its brackets."""
+    """A Python function's header. `parameters` is the text between its brackets."""
 
     name: str
     parameters: str
 
 
 class Surroundings:
-    """`asked` says whether anything was looked up: then the answers depend on more than the kernel's own lines."""
+    """What surrounds a spec. `asked` says whether anything was looked up: then the answers depend on more than the
+    kernel's own lines.
+    """
 
     def __init__(self, lines: list[str], language: Language) -> None:
         self._lines = lines
@@ -51,7 +54,7 @@ class Surroundings:
 
     @property
     def text(self) -> str:
-        """The file without its comments; line ends stay where they were."""
+        """Return the file without its comments. Line ends stay in place."""
         self.asked = True
         if self._text is None:
             text = "\n".join(self._lines) if self._small else ""
@@ -60,27 +63,27 @@ class Surroundings:
 
     @property
     def complete(self) -> bool:
-        """Whether every name that the file uses unqualified is defined in it, as far as its text says."""
+        """Say whether every name that the file uses unqualified is defined in it, as far as its text says."""
         open_ended = _INCLUDE if self.language == "cuda" else _STAR
         # quoted includes are strings, which the text above leaves out
         return self._small and not open_ended.search("\n".join(self._lines))
 
     def alias(self, name: str) -> str:
-        """The type that `using name = …` or a typedef stands for, else the name."""
+        """Return the type that `using name = …` or a typedef stands for, else the name."""
         for match in _ALIAS.finditer(self.text):
             if (match[1] or match[4]) == name:
                 return match[2] or match[3]
         return name
 
     def variables(self) -> list[str]:
-        """Names of `__constant__`, `__device__` and `__managed__` variables."""
+        """Return the names of `__constant__`, `__device__` and `__managed__` variables."""
         if not _OF_DEVICE.search(self.text):
             return []
         names = (_variable(match[1]) for match in _DECLARATION.finditer(self.text) if match[2])
         return list(dict.fromkeys(name for name in names if name))
 
     def knows(self, name: str) -> bool:
-        """Whether the name is written anywhere in the file's code; nothing that is not can be defined in it."""
+        """Say whether the name is written anywhere in the file's code. Otherwise the file cannot define it."""
         return re.search(rf"\b{re.escape(name)}\b", self.text) is not None
 
     def number(self, name: str) -> int | None:
@@ -104,7 +107,7 @@ class Surroundings:
 
 
 def _variable(declaration: str) -> str:
-    """The name that `… __device__ float a[2]` declares, "" where it is no variable of a device."""
+    """Return the name that `… __device__ float a[2]` declares, "" if it is no variable of a device."""
     if not (mark := _OF_DEVICE.search(declaration)):
         return ""
     declared = declaration[mark.end() :][-1_000:].rstrip()
@@ -115,7 +118,7 @@ def _variable(declaration: str) -> str:
 
 
 def bracketed(text: str, opening: str = "([{", closing: str = ")]}") -> str | None:
-    """What stands between the bracket that begins `text`, the first of `opening`, and the one that closes it."""
+    """Return what stands between the bracket that begins `text` (the first of `opening`) and the one that closes it."""
     if not text.startswith(opening[0]):
         return None
     depth = 0

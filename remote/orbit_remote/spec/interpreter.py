@@ -1,4 +1,4 @@
-"""Expressions -> values, within the closed list. With a torch in the world tensors carry data, else only shapes."""
+"""Evaluates expressions, within the closed list. With a torch in the world tensors carry data, else only shapes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class UntunedError(Exception):
 
 @dataclass
 class SpecScope:
-    """The values of names. `used` collects those that were used, `later` those assigned further below."""
+    """The values of names. `used` collects the names that were used, `later` those assigned further below."""
 
     values: Mapping[str, Value]
     later: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ def evaluate(node: Expression, world: World, scope: SpecScope) -> Value:
 def grid(
     node: Expression, world: World, scope: SpecScope, constants: Mapping[str, Value], *, tuned: bool
 ) -> Value:
-    """A Triton grid: a tuple, or what its `lambda META` gives for these constants."""
+    """Return a Triton grid: a tuple, or what its `lambda META` gives for these constants."""
     value = evaluate(node, world, scope)
     if not isinstance(value, Lambda):
         return value
@@ -89,7 +89,7 @@ def grid(
 
 
 def _flat(value: Value) -> bool:
-    """Whether comparing it is one step: lists of lists that share their parts double at every level."""
+    """Say whether comparing a value takes one step: lists of lists that share their parts double at every level."""
     return not isinstance(value, tuple) or all(isinstance(element, Scalar) for element in value)
 
 

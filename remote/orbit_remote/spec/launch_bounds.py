@@ -1,5 +1,5 @@
-"""What a kernel's attributes (`__launch_bounds__`, `__block_size__`, `__cluster_dims__`) allow its launches, as far as the file's
-text shows.
+"""Reads what a kernel's attributes (`__launch_bounds__`, `__block_size__`, `__cluster_dims__`) allow its launches, as
+far as the file's text shows.
 """
 
 from __future__ import annotations
@@ -30,27 +30,29 @@ _DEEPEST = 8
 
 @dataclass(frozen=True, slots=True)
 class ThreadBound:
-    """The first argument of `__launch_bounds__`; `constants` are those names in it that the file defines."""
+    """The first argument of `__launch_bounds__`. `constants` are the names in it that the file defines."""
 
     text: str
     node: Expression
     constants: Mapping[str, Value]
 
     def threads(self, templates: Mapping[str, Value]) -> int | None:
-        """Threads a block may have for these template arguments; None if the text does not give them."""
+        """Return the threads that a block may have with these template arguments. Return None if the text does not
+        give them.
+        """
         scalar = _integer(self.node, {**self.constants, **templates})
         return int(scalar.value) if scalar and scalar.value > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """The 1 to 3 extents that an attribute prescribes; `text` is the attribute as written."""
+    """The 1 to 3 extents that an attribute prescribes. `text` is the attribute as written."""
 
     text: str
     each: tuple[ThreadBound, ...]
 
     def values(self, templates: Mapping[str, Value]) -> tuple[int, int, int] | None:
-        """None if the text does not give them all."""
+        """Return the extents, or None if the text does not give them all."""
         known = [bound.threads(templates) for bound in self.each]
         if None in known:
             return None
@@ -60,7 +62,9 @@ class Extents:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """`most_blocks` is the third value of `__launch_bounds__`: the most blocks that a cluster may have."""
+    """The attributes of a kernel. `most_blocks` is the third value of `__launch_bounds__`: the most blocks that a
+    cluster may have.
+    """
 
     bound: ThreadBound | None = None
     most_blocks: ThreadBound | None = None
@@ -69,8 +73,8 @@ class Attributes:
 
 
 def attributes(header: str, templates: Collection[str], around: Surroundings) -> Attributes:
-    """From the text between a definition's beginning and its kernel's name; `templates` are the names of its template
-    parameters, which hide the file's.
+    """Read the attributes from the text between a definition's beginning and its kernel's name. `templates` are the
+    names of its template parameters, which hide the file's.
     """
     bounds = [_bound(part, templates, around) for part in _arguments(header, _BOUNDS)]
     size = _arguments(header, _BLOCK_SIZE)
@@ -105,8 +109,8 @@ def _bound(text: str, templates: Collection[str], around: Surroundings) -> Threa
 
 
 def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:
-    """Return an integer that the file defines as a macro or constant: once, or always the same, and not a default that a
-    compiler flag replaces. Of a Python file, one that is assigned at the top level.
+    """Return an integer that the file defines as a macro or constant. It must be defined once, or always the same,
+    and be no default that a compiler flag replaces. In a Python file it must be assigned at the top level.
     """
     if around.language == "triton":
         number = around.number(name)

@@ -1,4 +1,6 @@
-"""Launches of a Triton kernel in its file's own code that cannot work, as far as the text alone shows: Python would find them in the run"""
+"""Finds launches of a Triton kernel in its file's own code that cannot work, from the text alone. Python would find
+them in the run.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ def of(
     *,
     tuned: bool,
 ) -> list[tuple[int, Problem]]:
-    """Return what is wrong in the launches `name[grid](…)` of a file, each with the line of its launch. `parameters` are Triton's, `known` are the names that the module has
-    once it is imported, and a `tuned` kernel gets some arguments from `@autotune` or `@heuristics`.
+    """Return what is wrong in the launches `name[grid](…)` of a file, each with the line of its launch. `parameters`
+    are Triton's. `known` are the names that the module has once it is imported. A `tuned` kernel gets some arguments
+    from `@autotune` or `@heuristics`.
     """
     lines = text.split("\n")
     bound = set[str]() if _imports_all(tree) else {*known, *_bound(tree), *dir(builtins)}
@@ -38,7 +41,7 @@ def of(
 
 
 def _launches(tree: ast.Module, name: str) -> Iterator[ast.Call]:
-    """Yield those where the name is that of the module: a parameter of the same name may be any kernel."""
+    """Yield the launches in which the name is that of the module: a parameter of the same name may be any kernel."""
     shadowed = {
         id(node)
         for function in ast.walk(tree)
@@ -90,7 +93,7 @@ def _mistakes(
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:
-    """Yield every name that the file binds anywhere: which of them are in reach of a launch does not matter here."""
+    """Yield every name that the file binds anywhere, whether or not a launch can see it."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):

@@ -1,7 +1,7 @@
 """Launch specs: the text above a kernel -> its statements, its faults, and every set of values it runs with.
 
-Nothing of the file is executed, and nothing here loads torch. A process with torch passes it to `compute` in
-a `World`, and gets the same values with data.
+Nothing of the file is executed, and nothing here loads torch. A process with torch passes it to `compute` in a
+`World`, and gets the same values with data.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_POINTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SpecPoint:
-    """One set of values to run with. `case` is empty for those that are timed; cases are only checked."""
+    """One set of values to run with. `case` is "" for those that are timed. Cases are only checked."""
 
     case: str = ""
     replaced: Mapping[str, Expression] = field(default_factory=dict[str, Expression])
@@ -53,8 +53,8 @@ class SpecPoint:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSpec:
-    """`values` are those of the first point, descriptions without data; what is faulty is not among them. The
-    launches of `spec` have the template arguments that C++ would deduce from these values.
+    """A spec with its values. `values` are those of the first point, as descriptions without data; faulty ones are
+    left out. The launches of `spec` have the template arguments that C++ would deduce from these values.
     """
 
     spec: LaunchSpec
@@ -66,7 +66,7 @@ class EvaluatedSpec:
 
 
 def target_of(definition: KernelDefinition, language: Language, moved: int = 0) -> SpecTarget:
-    """The kernel of a job, or of discovery, as the spec modules are asked about it, `moved` lines further down."""
+    """Return the kernel of a job, or of discovery, in the form of the spec modules, `moved` lines further down."""
     parsed = definition
     return SpecTarget(
         parsed.name, language, parsed.start_line + moved, parsed.line + moved, parsed.name_line + moved, parsed.name_end
@@ -74,15 +74,15 @@ def target_of(definition: KernelDefinition, language: Language, moved: int = 0) 
 
 
 def check(text: str, target: SpecTarget, limits: LaunchLimits | None = None) -> EvaluatedSpec:
-    """Reads the spec above a kernel and checks every point of it, in bounded time. Never raises.
+    """Read the spec above a kernel and check every point of it, in bounded time. Never raises.
 
-    `limits` are those of the GPU that it is meant for, where that is known.
+    `limits` are those of the GPU for which it is meant, if that is known.
     """
     return check_lines(lines_of(text), target, limits)
 
 
 def check_lines(lines: list[str], target: SpecTarget, limits: LaunchLimits | None = None) -> EvaluatedSpec:
-    """`check` of a text that is split already, its lines without their ends."""
+    """Check a text that is split already, by its lines without their ends."""
     spec, malformed = read(lines, target)
     around = Surroundings(lines, target.language)
     spec = _with_constants(spec, around)
@@ -113,7 +113,7 @@ def check_lines(lines: list[str], target: SpecTarget, limits: LaunchLimits | Non
 
 
 def _with_constants(spec: LaunchSpec, around: Surroundings) -> LaunchSpec:
-    """The spec with an assignment for each integer constant of the file that it uses and does not assign."""
+    """Return the spec with an assignment for each integer constant of the file that it uses and does not assign."""
     assigned = {*spec.broken, *(assignment.name.name for assignment in spec.assignments)}
     constants: dict[str, Assignment] = {}
     for name in references.names(spec):
@@ -127,7 +127,7 @@ def _with_constants(spec: LaunchSpec, around: Surroundings) -> LaunchSpec:
 def _deduced(
     launch: SpecLaunch, header: Signature | None, values: Mapping[str, Value], world: World
 ) -> SpecLaunch:
-    """The launch with the template arguments that C++ would deduce: an address of a kernel deduces none."""
+    """Return the launch with the template arguments that C++ would deduce. An address of a kernel deduces none."""
     if header is None or launch.kernel.name != header.name:
         return launch
     chosen = list(launch.templates)
@@ -157,7 +157,7 @@ def _deduced(
 def _types_for(
     name: str, header: Signature, launch: SpecLaunch, values: Mapping[str, Value], world: World
 ) -> list[str]:
-    """What `T` is in C++ for each argument whose parameter is `T`, `T*` or `const T*`."""
+    """Return what `T` is in C++ for each argument whose parameter is `T`, `T*` or `const T*`."""
     exactly = re.compile(rf"(?:const\s+)?{re.escape(name)}(?:\s+const)?\s*\*?")
     types: list[str] = []
     for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
@@ -173,7 +173,7 @@ def _types_for(
 
 
 def points(spec: LaunchSpec) -> tuple[list[SpecPoint], list[Fault]]:
-    """Every combination of swept values, then the cases, which take the first value of every sweep."""
+    """Return every combination of swept values, then the cases, which take the first value of every sweep."""
     sweeps = {
         assignment.name.name: values for assignment in spec.assignments if (values := swept(assignment))
     }
@@ -200,7 +200,7 @@ def points(spec: LaunchSpec) -> tuple[list[SpecPoint], list[Fault]]:
 
 
 def swept(assignment: Assignment) -> tuple[Expression, ...]:
-    """The values that `sweep(…)` gives a name one after another."""
+    """Return the values that `sweep(…)` gives a name one after another."""
     call = assignment.value
     return call.arguments if isinstance(call, Call) and call.name == "sweep" and call.receiver is None else ()
 
@@ -208,10 +208,10 @@ def swept(assignment: Assignment) -> tuple[Expression, ...]:
 def compute(
     spec: LaunchSpec, header: Signature | None, point: SpecPoint, world: World
 ) -> tuple[dict[str, Value], list[Fault]]:
-    """The values of the assigned names, in order. A name whose expression is faulty has none.
+    """Compute the values of the assigned names, in order. A name whose expression is faulty has none.
 
-    A tensor that is passed to a CUDA kernel takes the element type of the parameter, where the expression
-    names none. Raises only what torch raises when memory runs out.
+    A tensor that is passed to a CUDA kernel takes the element type of the parameter, if the expression names none.
+    Raises only what torch raises when memory runs out.
     """
     hints = _hints(spec, header)
     values: dict[str, Value] = {}
@@ -242,13 +242,14 @@ def compute(
 
 
 def is_captured(spec: LaunchSpec) -> bool:
-    """Whether something is expected as it was captured: random inputs are then always those of the capture."""
+    """Say whether something is expected as it was captured. Then random inputs are always those of the capture."""
     return any(expect.captured for expect in spec.expects)
 
 
 def inputs(spec: LaunchSpec, point: SpecPoint, values: Mapping[str, Value]) -> str:
-    """A hash of what decides the tensors of a spec before its launch: their expressions, sizes and types, the numbers in them, the
-    seed. A file of captured outputs has that of the spec they belong to. How a kernel is launched does not count.
+    """Return a hash of what decides the tensors of a spec before its launch: their expressions, sizes and types, the
+    numbers in them, the seed. A file of captured outputs has the hash of its spec. How a kernel is launched does not
+    count.
     """
     known: list[object] = []
     if seed := spec.amounts.get("seed"):
@@ -269,7 +270,9 @@ def inputs(spec: LaunchSpec, point: SpecPoint, values: Mapping[str, Value]) -> s
 
 
 def _form(expression: Expression) -> list[tuple[str, str]]:
-    """What an expression says, wherever it stands: every kind of node has a number of parts that is known or told."""
+    """Return the content of an expression without its place. Every kind of node has a fixed or stated number of
+    parts, so the list is unambiguous.
+    """
     told: list[tuple[str, str]] = []
     for node in walk(expression):
         texts = [getattr(node, each, "") for each in ("name", "value", "operator", "type")]
@@ -282,7 +285,7 @@ def _form(expression: Expression) -> list[tuple[str, str]]:
 
 
 def _hints(spec: LaunchSpec, header: Signature | None) -> dict[str, DType]:
-    """The element type of the parameter that each name is passed to."""
+    """Return the element type of the parameter that each name is passed to."""
     hints: dict[str, DType] = {}
     if header is None or spec.language != "cuda":
         return hints

@@ -1,4 +1,4 @@
-"""The tokens of a statement, each with its place. Names are ASCII: look-alike letters are faults."""
+"""Cuts a statement into tokens, each with its place. Names are ASCII: look-alike letters are faults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TOKEN = {
 
 
 def tokens(statement: SpecStatement, language: Language) -> list[SpecToken]:
-    """All tokens and an `end`. Raises SpecError at a character that is none."""
+    """Return all tokens and an `end`. Raises SpecError at a character that begins no token."""
     read: list[SpecToken] = []
     for piece in statement.pieces:
         text, at = piece.text, 0

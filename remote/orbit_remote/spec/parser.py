@@ -1,6 +1,6 @@
 """The common part of the two expression languages: precedence climbing over a table, calls, indices, lists.
 
-Nothing here evaluates. Depth, and with it the recursion of every reader of the tree, is bounded.
+Nothing here evaluates. Depth is bounded, and with it the recursion of every reader of the tree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': 
 
 
 class SpecParser:
-    """Reads one statement; every malformed one is a SpecError at its place."""
+    """Parses one statement. Every malformed one is a SpecError at its place."""
 
     language: Language
     levels: ClassVar[dict[str, int]]
@@ -57,14 +57,14 @@ class SpecParser:
     """Names that qualify a function and are left out: `torch`, `std`."""
 
     def __init__(self, read: list[SpecToken]) -> None:
-        """`read` ends with a token of the kind `end`."""
+        """Make a parser. `read` ends with a token of the kind `end`."""
         self.tokens = read
         self.at = 0
         self._depth = 0
 
     @classmethod
     def parsed(cls, text: str) -> Expression | None:
-        """An expression of the file's own code; None where it is none that launch specs know."""
+        """Parse an expression of the file's own code. Return None if launch specs do not know it."""
         text = " ".join(text.split()) if cls.language == "cuda" else text
         try:
             parser = cls(tokens(SpecStatement((CommentPiece(0, 0, text),)), cls.language))
@@ -133,7 +133,7 @@ class SpecParser:
     # -- expressions -------------------------------------------------------------------------------
 
     def whole(self, level: int = 0) -> Expression:
-        """An expression from `level` on, not deeper than what any reader's recursion allows."""
+        """Parse an expression from `level` on, not deeper than any reader's recursion allows."""
         node = self.expression(level)
         check_depth(node)
         return node
@@ -142,7 +142,7 @@ class SpecParser:
         return self.nested(self.loosest if level == 0 else lambda: self.binary(level))
 
     def nested(self, read: Callable[[], Expression]) -> Expression:
-        """What `read` reads, one level further down. Raises SpecError beyond the deepest level."""
+        """Return what `read` parses, one level further down. Raises SpecError beyond the deepest level."""
         self._depth += 1
         if self._depth > NESTING:
             raise SpecError(self.next.span, "This is nested too deeply; give its parts names.")
@@ -151,7 +151,7 @@ class SpecParser:
         return node
 
     def loosest(self) -> Expression:
-        """What binds less than any binary operator."""
+        """Parse what binds less than any binary operator."""
         raise NotImplementedError
 
     def unary(self) -> Expression:
@@ -161,7 +161,7 @@ class SpecParser:
         raise NotImplementedError
 
     def operator(self) -> str:
-        """The binary operator that comes next in the tree's spelling, or nothing."""
+        """Return the next binary operator in the tree's spelling, or ""."""
         return self.next.text if self.next.kind == "operator" else ""
 
     def binary(self, level: int) -> Expression:
@@ -180,11 +180,11 @@ class SpecParser:
         return left
 
     def chained(self, left: Expression, last: Binary) -> Expression:
-        """`a < b < c`; `left` is `a < b` and `last` is `b < c`."""
+        """Parse `a < b < c`. `left` is `a < b` and `last` is `b < c`."""
         raise NotImplementedError
 
     def postfix(self, node: Expression) -> Expression:
-        """`node` with the calls, indices and attributes that follow it. Raises SpecError."""
+        """Return `node` with the calls, indices and attributes that follow it. Raises SpecError."""
         steps = 0
         while True:
             steps += 1
@@ -202,7 +202,7 @@ class SpecParser:
                 return node
 
     def call(self, function: Expression) -> Expression:
-        """A call of `function`, from its `(` on. Raises SpecError."""
+        """Parse a call of `function`, from its `(` on. Raises SpecError."""
         match function:
             case Name():
                 name, where, receiver = function.name, function.span, None
@@ -214,7 +214,7 @@ class SpecParser:
         return Call(self.to_here(function.span), name, where, arguments, keywords, receiver)
 
     def separated(self, closing: str, read: Callable[[], Expression]) -> list[Expression]:
-        """What `read` reads, between commas, up to `closing`, which is not taken."""
+        """Return what `read` parses, between commas, up to `closing`, which is not consumed."""
         items: list[Expression] = []
         while not self.sees(closing):
             items.append(read())
@@ -223,7 +223,7 @@ class SpecParser:
         return items
 
     def arguments(self) -> tuple[tuple[Expression, ...], tuple[Keyword, ...]]:
-        """The arguments between `(` and `)`, those with names apart. Raises SpecError."""
+        """Return the arguments between `(` and `)`, with named ones apart. Raises SpecError."""
         opening = self.expect("(")
         arguments: list[Expression] = []
         keywords: list[Keyword] = []
@@ -245,7 +245,7 @@ class SpecParser:
         return tuple(arguments), tuple(keywords)
 
     def index(self, value: Expression) -> Expression:
-        """`value` with the index between `[` and `]`. Raises SpecError."""
+        """Return `value` with the index between `[` and `]`. Raises SpecError."""
         opening = self.expect("[")
         items = self.separated("]", self.index_item)
         self.expect("]", opening)
@@ -254,7 +254,7 @@ class SpecParser:
         return Index(self.to_here(value.span), value, tuple(items))
 
     def index_item(self) -> Expression:
-        """A number or a slice of an index. Raises SpecError."""
+        """Parse a number or a slice of an index. Raises SpecError."""
         start = self.next.span
         parts: list[Expression | None] = [None]
         while not self.sees("]", ","):
@@ -274,7 +274,7 @@ class SpecParser:
         return Slice(self.to_here(start), first, second, third)
 
     def sequence(self) -> Expression:
-        """`(a)`, which is `a`, or several expressions between brackets."""
+        """Parse `(a)`, which is `a`, or several expressions between brackets."""
         opening = self.take()
         closing = _CLOSING[opening.text]
         items = self.separated(closing, self.expression)
@@ -285,7 +285,7 @@ class SpecParser:
         return Sequence(self.to_here(opening.span), tuple(items))
 
     def qualified(self) -> Name:
-        """A name, what qualifies it left out of `name` but not of the span."""
+        """Parse a name. Its qualification is not in `name`, but in the span."""
         start = self.take()
         last = start
         while last.text in self.prefixes and self.sees(self.qualifier) and self.ahead().kind == "name":
@@ -294,7 +294,7 @@ class SpecParser:
         return Name(start.span.to(last.span), last.text)
 
     def kernel_name(self) -> Name:
-        """The last part of a kernel's name, the span that of all parts."""
+        """Return the last part of a kernel's name, with the span of all parts."""
         name = self.name("the kernel's name")
         while self.accept(self.qualifier):
             last = self.name("the kernel's name")
@@ -307,7 +307,7 @@ class SpecParser:
 
 
 def unquoted(token: SpecToken) -> str:
-    """A string's value. Raises SpecError at an escape other than the plain ones."""
+    """Return a string's value. Raises SpecError at an escape other than the plain ones."""
     inner, value, at = token.text[1:-1], "", 0
     while at < len(inner):
         if inner[at] == "\\":

@@ -1,4 +1,4 @@
-"""Expressions of `.py` files: Python's operators and literals, and launches with `kernel[grid](…)`."""
+"""Parses expressions of `.py` files: Python's operators and literals, and launches with `kernel[grid](…)`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PythonParser(SpecParser):
         return Conditional(then.span.to(otherwise.span), condition, then, otherwise)
 
     def operator(self) -> str:
-        """The operator that comes next, empty for none. Raises SpecError for `in`, `is` and `not`."""
+        """Return the next operator, or "" for none. Raises SpecError for `in`, `is` and `not`."""
         token = self.next
         if token.kind == "operator" or token.text in ("and", "or"):
             return token.text
@@ -61,7 +61,9 @@ class PythonParser(SpecParser):
         return ""
 
     def chained(self, left: Expression, last: Binary) -> Expression:
-        """`a < b and b < c`, in which b stands twice: chains in chains would double at every level. Raises SpecError for those."""
+        """Return `a < b and b < c`, which has b twice. Chains in chains would double at every level, so they raise
+        SpecError.
+        """
         if any(isinstance(node, Binary) and node.operator == "and" for node in walk(last.left)):
             raise SpecError(
                 last.operator_span, "Chains of comparisons do not nest; give the inner one a name."
@@ -87,7 +89,7 @@ class PythonParser(SpecParser):
         return base
 
     def primary(self) -> Expression:
-        """An expression without operators. Raises SpecError."""
+        """Parse an expression without operators. Raises SpecError."""
         token = self.next
         if token.kind == "number":
             return number(self.take())
@@ -113,7 +115,7 @@ class PythonParser(SpecParser):
     # -- launches ----------------------------------------------------------------------------------
 
     def launch(self) -> SpecLaunch:
-        """`kernel[grid](arguments, NAME=value, num_warps=4)`."""
+        """Parse `kernel[grid](arguments, NAME=value, num_warps=4)`."""
         kernel = self.kernel_name()
         opening = self.expect("[")
         items = self.separated("]", self.expression)
@@ -127,7 +129,7 @@ class PythonParser(SpecParser):
 
 
 def number(token: SpecToken) -> Number:
-    """An int or a float, as Python reads it. Raises SpecError beyond 2^63."""
+    """Return an int or a float, as Python reads it. Raises SpecError beyond 2^63."""
     text = token.text.replace("_", "")
     try:
         return _number(token, text)

@@ -1,4 +1,4 @@
-"""Checks of a spec without its values: what it launches and refers to exists, what it names is used."""
+"""Checks a spec without its values: what it launches and refers to exists, what it names is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orbit_remote.spec.syntax_tree import (
 def static(
     spec: LaunchSpec, target: SpecTarget, header: Signature | None, around: Surroundings
 ) -> list[Fault]:
-    """What needs no values: whether there is a launch, and of this kernel; whether what it names exists."""
+    """Check what needs no values: whether there is a launch of this kernel, and whether what it names exists."""
     faults = [fault for launch in all_launches(spec) for fault in _launched(launch, target, header, around)]
     faults += [fault for reference in spec.references for fault in _referred(reference, spec, target, around)]
     if spec.symbols and around.complete:
@@ -64,7 +64,7 @@ def _launched(
 def _referred(
     reference: Reference, spec: LaunchSpec, target: SpecTarget, around: Surroundings
 ) -> list[Fault]:
-    """Whether what a reference calls is there, and takes so many arguments."""
+    """Check that what a reference calls exists, and takes that many arguments."""
     faults: list[Fault] = []
     assigned = {each.name.name for each in spec.assignments}
     for output in reference.outputs:
@@ -92,7 +92,7 @@ def _referred(
 
 
 def _bound_to(parameters: str, call: Call) -> list[Fault]:
-    """Arguments of a call against the parameters of a Python function, given as their text."""
+    """Check the arguments of a call against the parameters of a Python function, given as their text."""
     parts = [part.strip() for part in split(parameters) if part.strip()]
     by_place = parts[: next((at for at, part in enumerate(parts) if part.startswith("*")), len(parts))]
     read = [python_parameter(part) for part in parts if part not in ("*", "/")]
@@ -117,7 +117,7 @@ def _bound_to(parameters: str, call: Call) -> list[Fault]:
 
 
 def unused(spec: LaunchSpec) -> list[Fault]:
-    """A warning at every assigned name that nothing mentions."""
+    """Return a warning at every assigned name that nothing mentions."""
     if not spec.launches:
         return []
     mentioned = {name.name for name in names(spec)}
@@ -137,7 +137,7 @@ def names(spec: LaunchSpec) -> Iterator[Name]:
 
 
 def unknown_gpu(spec: LaunchSpec) -> list[Fault]:
-    """A warning where `gpu` names one that no architecture is known of."""
+    """Return a warning if `gpu` names a GPU whose architecture is not known."""
     return [
         Fault(
             word.span, f"No GPU named {value} is known; it is one such as H100, A100-80GB or L4.", "warning"

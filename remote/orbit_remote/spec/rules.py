@@ -1,4 +1,4 @@
-"""Checks of a spec's values: launches against the kernel's parameters and the GPU, expectations, amounts."""
+"""Checks a spec's values: launches against the kernel's parameters and the GPU, expectations, amounts."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ _MOST_AMOUNT: Final = {"iterations": 10**9, "warmup": 10**5, "timeout": 86400, "
 
 @dataclass(frozen=True, slots=True)
 class LaunchLimits:
-    """What a spec's launches are checked against: the GPU's architecture (`sm_90a`), and the static shared memory of a block and
-    the local memory of a thread, in bytes, that the compiler says the kernel uses (0 where it has not said).
+    """What a spec's launches are checked against. `architecture` is the GPU's (`sm_90a`). `static_shared` of a block
+    and `local` memory of a thread are in bytes, as the compiler reports them for the kernel; 0 if it has not
+    reported.
     """
 
     architecture: str
@@ -76,7 +77,7 @@ class LaunchLimits:
 
 
 def chosen_types(header: Signature, launch: SpecLaunch) -> dict[str, str]:
-    """The template's type parameters -> the text of the types that the launch chooses."""
+    """Return the template's type parameters with the text of the types that the launch chooses."""
     pairs = zip(header.templates, launch.templates, strict=False)
     return {pair.name: given.text for pair, given in pairs if pair.kind == "type" and not pair.pack}
 
@@ -90,9 +91,9 @@ def launches(
     *,
     partial: bool,
 ) -> list[Fault]:
-    """What is wrong with the directives for these values.
+    """Return what is wrong with the directives for these values.
 
-    `partial`: some names have no value because of an error that has been reported, so unknown names are not
+    `partial`: some names have no value because of an error that has been reported. Then unknown names are not
     reported if they are assigned.
     """
     checks = _Checks(spec, header, values, world, limits, partial=partial)
@@ -158,7 +159,7 @@ class _Checks:
         return evaluate(node, world or self.world, SpecScope(self.values))
 
     def own(self, launch: SpecLaunch) -> Signature | None:
-        """The header of the kernel that is launched, where that is the one below the spec."""
+        """Return the header of the kernel that is launched, if it is the one below the spec."""
         return self.header if self.header and self.header.name == launch.kernel.name else None
 
     # -- launches ----------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class _Checks:
             raise SpecError(launch.block.span, f"This block is {written}; {own.name}'s {block.text} takes {_by(size)} only.")  # fmt: skip
 
     def _template_values(self, launch: SpecLaunch, own: Signature) -> dict[str, Value]:
-        """Of arguments that have values; errors in the others are reported elsewhere."""
+        """Return the template arguments that have values. Errors in the others are reported elsewhere."""
         values: dict[str, Value] = {}
         for wanted, given in zip(own.templates, launch.templates, strict=False):
             if wanted.kind == "value" and not wanted.pack and given.value is not None:
@@ -389,7 +390,7 @@ class _Checks:
                     self._set_before(child)
 
     def _written(self, actual: Expression) -> None:
-        """Whether some launch can write what is expected, as far as the parameters say."""
+        """Check that some launch can write what is expected, as far as the parameters say."""
         root = _root(actual)
         if root is None:
             raise SpecError(
@@ -423,7 +424,7 @@ class _Checks:
 
 
 def _warps(value: Value, span: SpecSpan) -> None:
-    """Triton's own rule, and CUDA's limit of a block at 32 threads a warp."""
+    """Check the number of warps by Triton's own rule, and by CUDA's limit of a block at 32 threads a warp."""
     count = whole(value, span, "num_warps")
     most = MOST_THREADS // 32
     if count not in (1 << at for at in range(most.bit_length())):
@@ -431,8 +432,8 @@ def _warps(value: Value, span: SpecSpan) -> None:
 
 
 def passed(parameter: Parameter, value: Value, span: SpecSpan, types: dict[str, str]) -> None:
-    """Raises SpecError where a parameter of a CUDA kernel does not take the value, `types` being those that the launch
-    chooses for the template.
+    """Check a value. Raises SpecError if a parameter of a CUDA kernel does not take it. `types` are those that the
+    launch chooses for the template.
     """
     if parameter.refused:
         raise SpecError(span, parameter.refused)
@@ -456,12 +457,12 @@ def passed(parameter: Parameter, value: Value, span: SpecSpan, types: dict[str, 
 
 
 def _by(sizes: tuple[int, ...]) -> str:
-    """`64 x 1 x 1`."""
+    """Return sizes as `64 x 1 x 1`."""
     return " x ".join(str(size) for size in (*sizes, 1, 1)[:3])
 
 
 def extents(value: Value, span: SpecSpan, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
-    """The 1 to 3 extents that a value gives. Raises SpecError for other values, an empty grid or block, and
+    """Return the 1 to 3 extents that a value gives. Raises SpecError for other values, an empty grid or block, and
     one beyond CUDA's limits.
     """
     sizes = triple(value, span, what)
@@ -474,7 +475,7 @@ def extents(value: Value, span: SpecSpan, what: str, most: tuple[int, ...]) -> t
 
 
 def triple(value: Value, span: SpecSpan, what: str) -> tuple[int, ...]:
-    """The 1 to 3 extents that a value gives. Raises SpecError."""
+    """Return the 1 to 3 extents that a value gives. Raises SpecError."""
     if isinstance(value, Dim3):
         return (value.x, value.y, value.z)
     items: tuple[Value, ...] = value if isinstance(value, tuple) else (value,)
@@ -484,14 +485,14 @@ def triple(value: Value, span: SpecSpan, what: str) -> tuple[int, ...]:
 
 
 def whole(value: Value, span: SpecSpan, what: str) -> int:
-    """An integer. Raises SpecError."""
+    """Return an integer. Raises SpecError."""
     if not isinstance(value, Scalar) or not value.integral:
         raise SpecError(span, f"{what} takes integers, not {shown(value)}.")
     return int(value.value)
 
 
 def _root(node: Expression) -> Name | None:
-    """The `out` of `out[:n]`, `out.view(m, n)` and `out.T`."""
+    """Return the `out` of `out[:n]`, `out.view(m, n)` and `out.T`."""
     while not isinstance(node, Name):
         match node:
             case Index() | Attribute():

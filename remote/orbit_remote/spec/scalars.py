@@ -1,4 +1,4 @@
-"""Arithmetic of single numbers, as C++ does it in `.cu` files and Python in `.py` files, within bounds."""
+"""Arithmetic of single numbers, as in C++ in `.cu` files and as in Python in `.py` files, within bounds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _CPP_NAMES = {"int32": "int", "int64": "long", "uint32": "unsigned", "uint64": "
 
 
 def integer(world: World, span: SpecSpan, value: int, dtype: str = "") -> Scalar:
-    """An integer of this type: unsigned ones wrap, others must fit. `dtype` counts in C++ only. Raises SpecError for
-    one that does not fit.
+    """Return an integer of this type: unsigned ones wrap, others must fit. `dtype` counts only in C++. Raises
+    SpecError for one that does not fit.
     """
     if world.language == "triton" or world.wide:
         if not -LARGEST <= value <= LARGEST:
@@ -46,7 +46,7 @@ def integer(world: World, span: SpecSpan, value: int, dtype: str = "") -> Scalar
 
 
 def floating(world: World, value: float, dtype: str = "") -> Scalar:
-    """A number rounded to `dtype` (float32, float16); Python has no types of floats."""
+    """Return a number rounded to `dtype` (float32, float16). Python has no types of floats."""
     if world.language == "triton":
         return Scalar(value, "float")
     return Scalar(_rounded(value, dtype), dtype)
@@ -63,7 +63,7 @@ def _rounded(value: float, dtype: str) -> float:
 
 
 def _promoted(world: World, value: Scalar) -> str:
-    """C++'s integral promotion: nothing narrower than int takes part."""
+    """Return the type after C++'s integral promotion: nothing narrower than int takes part."""
     if value.type == "bool" or (value.integral and DTYPES[value.type].size < 4):
         return "int64" if world.wide else "int32"
     if value.type in ("float16", "bfloat16"):
@@ -72,7 +72,7 @@ def _promoted(world: World, value: Scalar) -> str:
 
 
 def common(world: World, left: Scalar, right: Scalar) -> str:
-    """The type in which two numbers meet: C++'s usual arithmetic conversions, or Python's tower."""
+    """Return the common type of two numbers: by C++'s usual arithmetic conversions, or Python's tower."""
     if world.language == "triton":
         return "float" if "float" in (left.type, right.type) else "int"
     a, b = DTYPES[_promoted(world, left)], DTYPES[_promoted(world, right)]
@@ -84,7 +84,7 @@ def common(world: World, left: Scalar, right: Scalar) -> str:
 
 
 def binary(world: World, span: SpecSpan, name: str, left: Scalar, right: Scalar) -> Scalar:
-    """An operator of two numbers, by the rules of the language. Raises SpecError, as at an overflow."""
+    """Apply an operator to two numbers, by the rules of the language. Raises SpecError, as at an overflow."""
     if name in COMPARISONS:
         return Scalar(_compare(world, name, left, right), "bool")
     if name in ("and", "or"):
@@ -159,7 +159,7 @@ def _power(world: World, span: SpecSpan, a: int, b: int) -> Scalar:
 
 
 def unary(world: World, span: SpecSpan, name: str, value: Scalar) -> Scalar:
-    """An operator of one number. Raises SpecError."""
+    """Apply an operator to one number. Raises SpecError."""
     if name == "not":
         return Scalar(not value.value, "bool")
     if name == "~" and not _whole(value):
@@ -173,8 +173,8 @@ def unary(world: World, span: SpecSpan, name: str, value: Scalar) -> Scalar:
 
 
 def converted(world: World, span: SpecSpan, value: Scalar, dtype: DType) -> Scalar:
-    """An explicit conversion as C++ does it: integers are cut to their bits, floating values lose their fraction.
-    Raises SpecError.
+    """Convert explicitly as C++ does: integers are cut to their bits, floating values lose their fraction. Raises
+    SpecError.
     """
     if dtype.kind == "bool":
         return Scalar(bool(value.value), "bool")
@@ -193,7 +193,7 @@ def converted(world: World, span: SpecSpan, value: Scalar, dtype: DType) -> Scal
 
 
 def misfit(value: Scalar, dtype: DType) -> str:
-    """Why a number cannot be passed as this type without a change of its value; nothing where it can."""
+    """Return why a number cannot be passed as this type without a change of its value. Return "" if it can."""
     if dtype.kind == "integer":
         if value.type != "bool" and not value.integral:
             whole = isinstance(value.value, float) and value.value.is_integer()

@@ -1,7 +1,7 @@
-"""A kernel's parameters from the text of its signature: what an argument must be, what may be an output.
+"""Reads a kernel's parameters from the text of its signature: what an argument must be, what may be an output.
 
-Read from the text alone, which is enough for help while typing; a compiler's word replaces it later.
-What it cannot make out it leaves open rather than guess.
+The text alone is enough for help while typing; the compiler's result replaces it later. What is not clear is left
+open rather than guessed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _MADE_OF = re.compile(r"\(\s*([A-Za-z_]\w*)\s*[,)][^(]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`type` is as written. `element` and `lanes` say what a pointer points to (`float4` is 4 of float32).
+    """A parameter. `type` is as written. `element` and `lanes` say what a pointer points to (`float4` is 4 of
+    float32).
 
-    `element` is empty where it depends on a template parameter or is not known; `any` is a parameter
-    of Python without an annotation. `refused` says why nothing can be passed.
+    `element` is "" if it depends on a template parameter or is not known. `any` is a parameter of Python without an
+    annotation. `refused` says why nothing can be passed.
     """
 
     name: str
@@ -61,8 +62,8 @@ class TemplateParameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out; `attributes`
-    are what limits launches in CUDA.
+    """The parameters of a kernel. `tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a
+    launch leaves out. `attributes` are what limits launches in CUDA.
     """
 
     language: Language
@@ -74,8 +75,8 @@ class Signature:
     attributes: launch_bounds.Attributes = launch_bounds.Attributes()
 
     def lacking(self, given: int) -> list[TemplateParameter]:
-        """Template parameters that neither the first `given` arguments nor a default choose, and that C++ cannot
-        deduce, because no parameter's type speaks of them.
+        """Return template parameters that neither the first `given` arguments nor a default choose, and that C++
+        cannot deduce, because no parameter's type mentions them.
         """
         if any(each.pack for each in self.templates):
             return []
@@ -89,7 +90,9 @@ class Signature:
 
 
 def signature(lines: list[str], target: SpecTarget, around: Surroundings | None = None) -> Signature | None:
-    """None where the text after the kernel's name is no parameter list, as of a kernel that a macro makes."""
+    """Return the parameters. Return None if no parameter list follows the kernel's name, as for a kernel that a macro
+    makes.
+    """
     around = around or Surroundings(lines, target.language)
     header = _header(lines, target)
     rest = [lines[target.name_line][target.name_end :], *lines[target.name_line + 1 : target.name_line + 400]]
@@ -131,7 +134,7 @@ def signature(lines: list[str], target: SpecTarget, around: Surroundings | None 
 
 
 def with_packs_for(header: Signature, count: int) -> Signature:
-    """The same with as many parameters in the place of a pack as `count` arguments need."""
+    """Return the header with as many parameters in place of a pack as `count` arguments need."""
     packs = [at for at, parameter in enumerate(header.parameters) if parameter.pack]
     if len(packs) != 1:
         return header
@@ -143,7 +146,7 @@ def with_packs_for(header: Signature, count: int) -> Signature:
 
 
 def compiled(header: Signature, types: str) -> Signature:
-    """The same kernel with the types that a compiler gave its parameters: `int, float const*`."""
+    """Return the same kernel with the types that a compiler gave its parameters: `int, float const*`."""
     parts = [part for part in split(types) if part.strip() not in ("", "void")]
     parameters = tuple(
         _cpp_parameter(f"{part} p{at}", Surroundings([], "cuda"), set()) for at, part in enumerate(parts)
@@ -160,7 +163,7 @@ def compiled(header: Signature, types: str) -> Signature:
 
 
 def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[dtypes.DType, int] | None:
-    """The element type and lanes once the template's types are chosen."""
+    """Return the element type and lanes once the template's types are chosen."""
     if parameter.element:
         return dtypes.DTYPES[parameter.element], parameter.lanes
     for name, text in types.items():
@@ -170,7 +173,7 @@ def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[dtypes.DTyp
 
 
 def plain_type(text: str) -> str:
-    """A type without what says nothing of its values: `const T*` of `const T* __restrict__`."""
+    """Return a type without the words that do not change its values: `const T*` for `const T* __restrict__`."""
     return " ".join(re.sub(r"\b(?:__restrict__|__restrict|restrict|volatile)\b", " ", text).split())
 
 
@@ -189,13 +192,13 @@ def _without_comments(text: str, language: Language) -> str:
 
 
 def _after_template_arguments(text: str) -> str:
-    """What follows `k<int>` of an explicit specialisation."""
+    """Return what follows `k<int>` in an explicit specialisation."""
     inner = bracketed(text.lstrip(), "<", ">")
     return text if inner is None else text.lstrip()[len(inner) + 2 :]
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas that stand in no bracket."""
+    """Return the parts between commas that stand in no bracket."""
     parts: list[str] = []
     depth = start = 0
     for at, character in enumerate(text):
@@ -294,7 +297,7 @@ _STANDARD_CONCEPT = re.compile(
 
 
 def _is_concept(text: str, around: Surroundings) -> bool:
-    """Whether a template parameter is a type that a concept constrains: `Num T`, `std::integral T`."""
+    """Say whether a template parameter is a type that a concept constrains: `Num T`, `std::integral T`."""
     constraint = re.match(
         r"(?:::)?(?:\w+::)*(\w+)\s*(?:<.*>)?\s*(?:\.\.\.)?\s+\w+\Z", text.strip(), re.DOTALL
     )

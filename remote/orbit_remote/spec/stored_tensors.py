@@ -1,8 +1,8 @@
-"""Tensors in a `.safetensors` file: read as data that may be hostile, and written.
+"""Reads tensors in a `.safetensors` file as data that may be hostile, and writes them.
 
-The format (huggingface.co/docs/safetensors): 8 bytes with the length of the header, little-endian, the header in JSON, then the
-elements of every tensor in C order. Of a file only the header and the tensor that is asked for are read, and nothing of it is
-believed before it is checked against the file's size.
+The format (huggingface.co/docs/safetensors): 8 bytes with the length of the header, little-endian, the header in
+JSON, then the elements of every tensor in C order. Only the header of a file and the tensor that is asked for are
+read. Nothing of it is believed before it is checked against the file's size.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Fetch = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Elements in C order, little-endian. `dtype` is torch's name."""
+    """A tensor: its elements are in C order, little-endian. `dtype` is torch's name."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -79,7 +79,9 @@ class StoredFile:
 
 
 def _bytes(dtype: str, shape: Sequence[Any], most: int) -> int:
-    """The size that a shape has, -1 where it is none or larger than the file: the product of long numbers would take minutes."""
+    """Return the size of a shape in bytes. Return -1 if it is no shape or larger than the file: the product of long
+    numbers would take minutes.
+    """
     size = DTYPES[dtype].size
     for extent in shape:
         if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
@@ -91,7 +93,7 @@ def _bytes(dtype: str, shape: Sequence[Any], most: int) -> int:
 
 
 def parsed(size: int, fetch: Fetch) -> StoredFile:
-    """Read the header of a file of so many bytes. Raises ValueError, whose text goes on after the file's name, and OSError."""
+    """Read the header of a file of `size` bytes. Raises ValueError, whose text follows the file's name, and OSError."""
     length = int.from_bytes(fetch(0, _LENGTH), "little")
     if size < _LENGTH or length > min(_LONGEST_HEADER, size - _LENGTH):
         raise ValueError("is no safetensors file: its header is longer than the file")
@@ -114,13 +116,13 @@ def of_bytes(content: bytes) -> StoredFile:
 
 
 def is_name(name: object) -> bool:
-    """Whether it is the name of such a file in the folder of another: no path, no hidden file."""
+    """Say whether a name can be that of a tensor file in another file's folder: it is no path, and no hidden file."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def opened(folder: str, name: str, given: Mapping[str, bytes] | None = None) -> StoredFile:
-    """The file of this name in a folder, which may be no link; one that is `given` goes before it. Raises ValueError with a
-    sentence.
+    """Open the file of this name in a folder; it may be no link. A `given` file is used in its place. Raises
+    ValueError with a sentence.
     """
     try:
         if given and name in given:
@@ -153,7 +155,7 @@ def _of_folder(folder: str, name: str) -> StoredFile:
 
 
 def tensor(folder: str, name: str, key: str, given: Mapping[str, bytes] | None = None) -> StoredTensor:
-    """A tensor of the file of this name. Raises ValueError with a sentence."""
+    """Return a tensor of the file of this name. Raises ValueError with a sentence."""
     file = opened(folder, name, given)
     try:
         return file.tensor(key)
@@ -181,8 +183,8 @@ def written(tensors: Mapping[str, StoredTensor], notes: Mapping[str, str]) -> by
 
 
 def merged(old: Path, new: bytes, kernel: str) -> bytes:
-    """The content of a kernel's new file with the tensors that the file `old` has of other kernels. What of it cannot be read is
-    dropped, because nobody could load it. Raises OSError where the file is there and cannot be read.
+    """Return the content of a kernel's new file, with the tensors of other kernels from the file `old`. Unreadable
+    parts are dropped, because nobody could load them. Raises OSError if the file exists and cannot be read.
     """
     made = of_bytes(new)
     tensors = {key: made.tensor(key) for key in made.entries}

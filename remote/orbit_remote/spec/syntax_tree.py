@@ -1,6 +1,6 @@
 """A launch spec as frozen data: one tree for both expression languages, and the directives.
 
-Lines and columns count from 0, columns in Unicode code points; the end of a span is exclusive.
+Lines and columns count from 0, columns in Unicode code points. The end of a span is exclusive.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class SpecSpan:
         return SpecSpan(self.line, self.column, other.end_line, other.end_column)
 
     def place(self, file: str) -> Place:
-        """Counted from 1; one of several lines has no end."""
+        """Return the place, counted from 1. A span of several lines has no end."""
         end = self.end_column + 1 if self.end_line == self.line else None
         return Place(file, self.line + 1, self.column + 1, end)
 
     def holds(self, line: int, column: int) -> bool:
-        """Whether the place lies in it; its end counts, because a cursor stands there after typing."""
+        """Say whether the place lies in the span. Its end counts, because a cursor stands there after typing."""
         return (self.line, self.column) <= (line, column) <= (self.end_line, self.end_column)
 
 
@@ -54,7 +54,7 @@ class Fault:
 
 
 class SpecError(Exception):
-    """Raised inside the spec modules only; whoever asks gets its `fault` in a list."""
+    """A fault as an exception. It is raised only inside the spec modules; a caller gets its `fault` in a list."""
 
     def __init__(self, span: SpecSpan, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class SpecError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """`type` is a dtype's name in C++ (`1u` is uint32) and `int` or `float` in Python."""
+    """A number. `type` is a dtype's name in C++ (`1u` is uint32) and `int` or `float` in Python."""
 
     span: SpecSpan
     value: int | float
@@ -81,7 +81,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name, its qualification removed (`torch.`, `triton.`, `std::`); C++ types of several words are one."""
+    """A name without its qualification (`torch.`, `triton.`, `std::`). C++ types of several words are one name."""
 
     span: SpecSpan
     name: str
@@ -89,7 +89,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`-`, `+`, `~` or `not`."""
+    """An operator of one operand: `-`, `+`, `~` or `not`."""
 
     span: SpecSpan
     operator: str
@@ -98,7 +98,9 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Arithmetic, bits, comparisons, `and`, `or`; `operator_span` is where the operator stands."""
+    """An operator of two operands: arithmetic, bits, comparisons, `and`, `or`. `operator_span` is the operator's
+    place.
+    """
 
     span: SpecSpan
     operator: str
@@ -124,7 +126,7 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`receiver` is the `x` of `x.sum(1)`; `name_span` is where the function's name stands."""
+    """A call. `receiver` is the `x` of `x.sum(1)`. `name_span` is the place of the function's name."""
 
     span: SpecSpan
     name: str
@@ -159,7 +161,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """`(a, b)`, `[a, b]` or `{a, b}`."""
+    """A list: `(a, b)`, `[a, b]` or `{a, b}`."""
 
     span: SpecSpan
     items: tuple[Expression, ...]
@@ -167,7 +169,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`(float)x` and `static_cast<float>(x)`."""
+    """A cast: `(float)x` or `static_cast<float>(x)`."""
 
     span: SpecSpan
     type: Name
@@ -176,7 +178,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    """`lambda META: …`, the grid of a Triton launch."""
+    """A function: `lambda META: …`, the grid of a Triton launch."""
 
     span: SpecSpan
     parameter: str
@@ -214,7 +216,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def walk(node: Expression) -> list[Expression]:
-    """The node and everything in it, from left to right."""
+    """Return the node and everything in it, from left to right."""
     expressions: list[Expression] = []
     waiting = [node]
     while waiting:
@@ -236,7 +238,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class TemplateArgument:
-    """`value` is None where the text is no expression, which a type need not be (`Policy<8>`)."""
+    """A template argument. `value` is None if the text is no expression; a type need not be one (`Policy<8>`)."""
 
     span: SpecSpan
     text: str
@@ -245,7 +247,7 @@ class TemplateArgument:
 
 @dataclass(frozen=True, slots=True)
 class SpecLaunch:
-    """One launch as it is written. `grid` and `block` are None in a `reference` that names a kernel only.
+    """One launch as it is written. `grid` and `block` are None in a `reference` that only names a kernel.
 
     `block`, `shared` and `cluster` are CUDA's; `keywords` are Triton's (constexprs and options).
     """
@@ -273,7 +275,9 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """`captured` says that `expected` is a `load` of what the kernel wrote when it was captured, all of it or a sample."""
+    """An expectation. `captured` says that `expected` is a `load` of what the kernel wrote when it was captured, all
+    of it or a sample.
+    """
 
     span: SpecSpan
     actual: Expression
@@ -286,8 +290,8 @@ class Expect:
 class Reference:
     """What the outputs must equal: a Python function's results, or what another kernel leaves.
 
-    `call` is `f` or `f(x, y)` (a function), `launch` another kernel with a launch of its own.
-    `outputs` are the names before `==`, empty where every tensor that the kernel may write is meant.
+    `call` is `f` or `f(x, y)` (a function), `launch` is another kernel with a launch of its own. `outputs` are the
+    names before `==`; empty means every tensor that the kernel may write.
     """
 
     span: SpecSpan
@@ -299,7 +303,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Values that replace the assigned ones: checked, not timed."""
+    """Values that replace the assigned ones. They are checked, not timed."""
 
     span: SpecSpan
     name: Name
@@ -317,7 +321,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of `gpu`, `flags` or `args`, quotes removed, or the one text of `stdin`."""
+    """The words of `gpu`, `flags` or `args` without quotes, or the one text of `stdin`."""
 
     span: SpecSpan
     word: str
@@ -326,7 +330,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """Everything above one kernel. Of what can stand once, the first counts."""
+    """Everything above one kernel. Of a directive that can stand only once, the first counts."""
 
     language: Language
     assignments: tuple[Assignment, ...] = ()

@@ -1,7 +1,7 @@
 """The values of a spec: numbers with their C++ or Python type, and tensors as shape, strides and dtype.
 
-One interpreter serves both sides. On the author's side a tensor is a description; given a `torch`, it
-carries real data besides.
+One interpreter serves both sides. On the author's side a tensor is a description. With a `torch` it also carries real
+data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_BYTES: Final = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """`type` is a dtype's name in CUDA files; in Python files `int`, `float` or `bool`."""
+    """A number. `type` is a dtype's name in CUDA files; in Python files it is `int`, `float` or `bool`."""
 
     value: int | float | bool
     type: str
@@ -38,17 +38,17 @@ class Scalar:
 
     @property
     def dtype(self) -> DType:
-        """The dtype of a tensor filled with it, as torch has it."""
+        """Return the dtype that torch gives a tensor filled with this number."""
         return DTYPES[{"int": "int64", "float": "float32"}.get(self.type, self.type)]
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`strides` count elements. `data` is torch's tensor where there is one.
+    """A tensor. `strides` count elements. `data` is torch's tensor, if there is one.
 
-    `terms` is the length of the longest sum that an element went through, for the tolerance. `unset` says
-    that it is `empty(…)`, of which nothing may be expected before the launch. `storage` names the
-    assignment whose memory it lies in, which views share.
+    `terms` is the length of the longest sum that an element went through, for the tolerance. `unset` says that it is
+    `empty(…)`; nothing may be expected of it before the launch. `storage` names the assignment whose memory it lies
+    in, which views share.
     """
 
     shape: tuple[int, ...]
@@ -88,7 +88,7 @@ Value = Scalar | Tensor | TensorMap | Dim3 | DType | str | Lambda | tuple[Any, .
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a tensor whose last dimension is dense, as torch computes them."""
+    """Return the strides of a tensor whose last dimension is dense, as torch computes them."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -98,7 +98,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def shown(value: Value) -> str:
-    """What an author calls it, in a few words."""
+    """Return what an author calls a value, in a few words."""
     match value:
         case Scalar():
             return f"the {value.type} {value.value}"
@@ -121,7 +121,7 @@ def shown(value: Value) -> str:
 
 
 def sentence(value: Value, rest: str) -> str:
-    """`A tensor (4,) of float32 takes no index.`"""
+    """Return a sentence: `A tensor (4,) of float32 takes no index.`"""
     text = shown(value)
     return f"{text[0].upper()}{text[1:]} {rest}"
 
@@ -131,7 +131,7 @@ def text_of(shape: Sequence[int]) -> str:
 
 
 def amount(size: float) -> str:
-    """`1.5 GB`, of bytes; decimal units."""
+    """Write a number of bytes: `1.5 GB`, in decimal units."""
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             return f"{size:.4g} {unit}"
@@ -150,12 +150,12 @@ class NodeBudget:
 class World:
     """Where an expression is evaluated.
 
-    `torch` is the module, or None to describe only; `device` is torch's. `seed` and `turn` choose the
-    random numbers: another turn, other data. `exact` is set for `expect`: floating tensors are float64 there, and a
-    cast to a narrower type rounds to it and goes on in float64. `wide` is set for `bytes` and
-    `flops`: every integer has 64 bits. `hint` is the type that a maker without one takes. `memory` is
-    the most that one tensor may take. `folder` is that of the file with the spec, `stored` are files that count in place of those in it.
-    With `portable` random numbers are the same on GPUs of any size, which takes more launches.
+    `torch` is the module, or None to describe only; `device` is torch's. `seed` and `turn` choose the random numbers:
+    another turn has other data. `exact` is set for `expect`: there floating tensors are float64, and a cast to a
+    narrower type rounds to it and goes on in float64. `wide` is set for `bytes` and `flops`: every integer has 64
+    bits. `hint` is the type for a maker without one. `memory` is the most that one tensor may take. `folder` is that
+    of the file with the spec; files in `stored` replace those in it. With `portable` random numbers are the same on
+    GPUs of any size, which takes more launches.
     """
 
     language: Language
@@ -186,7 +186,7 @@ class World:
         *,
         unset: bool = False,
     ) -> Tensor:
-        """A new tensor with its last dimension dense; `run` makes it with torch."""
+        """Make a tensor with its last dimension dense. `run` makes it with torch."""
         shape = tuple(shape)
         self.bound(span, shape, dtype)
         data = None
@@ -198,13 +198,13 @@ class World:
     def view(
         self, span: SpecSpan, of: Tensor, shape: Sequence[int], strides: Sequence[int], run: Callable[[], Any]
     ) -> Tensor:
-        """Other indices into the same memory."""
+        """Return a tensor with other indices into the same memory."""
         self.bound(span, shape, of.dtype)
         data = self.ran(span, run) if self.torch is not None else None
         return replace(of, shape=tuple(shape), strides=tuple(strides), data=data)
 
     def ran(self, span: SpecSpan, run: Callable[[], Any]) -> Any:
-        """torch's own refusals become faults; running out of memory stays what it is. Raises SpecError and
+        """Run a function of torch. Its refusals become faults; running out of memory does not. Raises SpecError and
         torch.OutOfMemoryError.
         """
         try:
@@ -229,7 +229,9 @@ class World:
         return getattr(self.torch, dtype.name)
 
     def generator(self) -> Any:
-        """torch's source of random numbers for the next random tensor: the same for the same text and seed."""
+        """Return torch's source of random numbers for the next random tensor. It is the same for the same text and
+        seed.
+        """
         self.made += 1
         name = f"{self.seed}/{self.turn}/{self.owner}/{self.made}"
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
@@ -240,7 +242,7 @@ class World:
     # -- converting tensors --------------------------------------------------------------------------
 
     def cast(self, span: SpecSpan, tensor: Tensor, dtype: DType) -> Tensor:
-        """The same values in another type; in exact worlds floating ones are rounded to it and stay float64."""
+        """Return the same values in another type. In exact worlds floating values are rounded to it and stay float64."""
         if tensor.dtype is dtype:
             return tensor
         final = DTYPES["float64"] if self.exact and dtype.kind == "floating" else dtype
@@ -251,12 +253,12 @@ class World:
         return self.make(span, tensor.shape, final, run, tensor.terms, unset=tensor.unset)
 
     def precise(self, tensor: Tensor) -> Tensor:
-        """As `expect` sees it: floating values in float64, nothing lost."""
+        """Return a tensor for `expect`: floating values are float64, and nothing is lost."""
         return self._widened(tensor, "float64") if tensor.dtype.kind == "floating" else tensor
 
     def operand(self, span: SpecSpan, tensor: Tensor) -> Tensor:
-        """What torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits. Raises
-        SpecError.
+        """Return what torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits.
+        Raises SpecError.
         """
         if tensor.dtype.name.startswith("float8"):
             raise SpecError(
@@ -265,7 +267,7 @@ class World:
         return self._widened(tensor, "int64") if tensor.dtype.name in _UNSIGNED else tensor
 
     def floating(self, span: SpecSpan, tensor: Tensor) -> Tensor:
-        """Integers become float32 as in torch, in exact worlds float64."""
+        """Return a floating tensor: integers become float32 as in torch, in exact worlds float64."""
         tensor = self.operand(span, tensor)
         return tensor if tensor.dtype.kind == "floating" else self._widened(tensor, self.floats.name)
 
@@ -276,12 +278,12 @@ class World:
 
     @property
     def floats(self) -> DType:
-        """What floating makers make where nothing says otherwise."""
+        """Return the type of floating makers if nothing else is said."""
         return DTYPES["float64" if self.exact else "float32"]
 
 
 def broadcast(span: SpecSpan, left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
-    """torch's rule. Raises SpecError where the shapes do not go together."""
+    """Return the common shape by torch's rule. Raises SpecError if the shapes do not fit."""
     size = max(len(left), len(right))
     first = (1,) * (size - len(left)) + tuple(left)
     second = (1,) * (size - len(right)) + tuple(right)
@@ -292,7 +294,9 @@ def broadcast(span: SpecSpan, left: Sequence[int], right: Sequence[int]) -> tupl
 
 
 def result_type(world: World, values: Sequence[Tensor | Scalar]) -> DType:
-    """torch's rule: a number, or a tensor without dimensions, only decides where its kind is higher."""
+    """Return the common type by torch's rule: a number, or a tensor without dimensions, only decides if its kind is
+    higher.
+    """
     tensors = [value for value in values if isinstance(value, Tensor)]
     numbers = [value for value in values if isinstance(value, Scalar)]
     groups = (

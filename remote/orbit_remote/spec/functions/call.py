@@ -18,10 +18,10 @@ Languages = Literal["both", "cuda", "triton"]
 
 @dataclass(frozen=True, slots=True)
 class SpecFunction:
-    """One row of the table. `parameters` is as in Python, `*size` takes numbers or one list of them.
+    """One row of the table. `parameters` is as in Python; `*size` takes numbers or one list of them.
 
-    `rule` computes the result's shape and dtype, and with a torch at hand the result itself. A `method`
-    may be written `x.f(…)`; `x` is then its first parameter.
+    `rule` computes the result's shape and dtype, and with a torch the result itself. A `method` may be written
+    `x.f(…)`; `x` is then its first parameter.
     """
 
     name: str
@@ -54,7 +54,7 @@ class SpecFunction:
 
 @dataclass
 class Arguments:
-    """The bound arguments of one call; what is not given is absent."""
+    """The bound arguments of one call. Arguments that are not given are absent."""
 
     function: SpecFunction
     world: World
@@ -108,7 +108,7 @@ class Arguments:
         return int(value.value)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """`f(a, b)`, `f((a, b))` and `f({a, b})` are the same."""
+        """Return integers. `f(a, b)`, `f((a, b))` and `f({a, b})` are the same."""
         value = self.values.get(name, ())
         items = cast("tuple[Value, ...]", value if isinstance(value, tuple) else (value,))
         if len(items) == 1 and isinstance(items[0], tuple):
@@ -125,7 +125,7 @@ class Arguments:
         return value
 
     def dim(self, name: str, rank: int, default: int | None = None) -> int:
-        """A dimension from 0 on; negative ones count from the last, as in torch."""
+        """Return a dimension, from 0 on. Negative ones count from the last, as in torch."""
         return self._dim(name, rank, self.integer(name, default))
 
     def _dim(self, name: str, rank: int, value: int) -> int:
@@ -135,7 +135,7 @@ class Arguments:
         return value % rank
 
     def dims(self, name: str, rank: int) -> tuple[int, ...]:
-        """Several dimensions, all where none is given."""
+        """Return several dimensions, or all if none is given."""
         given = self.integers(name) if self.has(name) else ()
         dims = tuple(self._dim(name, rank, value) for value in given or range(rank))
         if len(set(dims)) != len(dims):

@@ -1,4 +1,4 @@
-"""Functions that go element by element, and those of single numbers."""
+"""Functions that work element by element, and functions of single numbers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _call_scalar(a: Arguments, of: Callable[[float], float], x: Scalar) -> Scala
 
 
 def _each(of: Callable[[float], float] | None = None, *, kept: bool = False) -> Callable[[Arguments], Value]:
-    """torch's function of that name. Its results are floating, or of the argument's type where it is `kept`; `of` is
-    the one for single numbers.
+    """Return the rule of torch's function of that name. Its results are floating, or of the argument's type if it is
+    `kept`. `of` is the function for single numbers.
     """
 
     def rule(a: Arguments) -> Value:

@@ -1,4 +1,4 @@
-"""The closed list of functions: what completion offers, the reference shows and the interpreter calls."""
+"""The closed list of functions: completion offers it, the reference shows it, and the interpreter calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices, and the layers that are made of them."""
+"""Products of matrices, and layers that are made of them."""
 
 from __future__ import annotations
 

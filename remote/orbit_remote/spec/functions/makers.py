@@ -1,4 +1,6 @@
-"""The functions that make tensors. Random ones draw from the spec's seed, the assignment and their place in it."""
+"""The functions that make tensors. Random ones draw from the spec's seed, the name that they are assigned to, and
+their number there.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ GPU has (`calc_execution_policy` in aten/src/ATen/native/cuda/DistributionTempla
 
 
 def _shape(a: Arguments) -> tuple[int, ...]:
-    """The size that is asked for, or the shape of f_like's tensor."""
+    """Return the size that is asked for, or the shape of f_like's tensor."""
     if "x" in a.function.names:
         return a.tensor("x").shape
     shape = a.integers("size")
@@ -38,8 +40,8 @@ def _shape(a: Arguments) -> tuple[int, ...]:
 
 
 def _dtype(a: Arguments, kinds: tuple[str, ...], default: DType) -> DType:
-    """The type that is asked for, else that of f_like's tensor, else that of the parameter the tensor is passed to,
-    else torch's.
+    """Return the type that is asked for, else that of f_like's tensor, else that of the parameter that gets the
+    tensor, else torch's.
     """
     wanted = a.dtype() or (a.tensor("x").dtype if "x" in a.function.names else None)
     if wanted is None:
@@ -52,7 +54,7 @@ def _dtype(a: Arguments, kinds: tuple[str, ...], default: DType) -> DType:
 
 
 def _random(a: Arguments, shape: tuple[int, ...], dtype: DType, name: str, *bounds: int) -> Value:
-    """torch's random function of this name. Types that torch cannot draw are drawn in a wider one and converted."""
+    """Call torch's random function of this name. Types that torch cannot draw are drawn in a wider one and converted."""
     world = a.world
     if world.exact:
         raise SpecError(a.span, f"{a.function.name} is random; assign it to a name, and expect that.")
@@ -80,7 +82,7 @@ def _drawn(name: str) -> Callable[[Arguments], Value]:
 
 
 def _randint(a: Arguments) -> Value:
-    """`randint(high, (n,))` as in torch, `randint(low, high, n)` with the size spelled out."""
+    """Make `randint(high, (n,))` as in torch, or `randint(low, high, n)` with the size spelled out."""
     low, high = 0, a.integer("low")
     bounds = a.values.get("high")
     if isinstance(bounds, tuple):
@@ -125,7 +127,7 @@ def _full(a: Arguments) -> Value:
 
 
 def _stored(a: Arguments) -> Value:
-    """The bytes of a file as they are, whatever the turn."""
+    """Load the bytes of a file as they are, whatever the turn."""
     name, world = a.values.get("name"), a.world
     if not isinstance(name, str) or not _FILE.fullmatch(name):
         a.wrong("name", "the name of a file in the folder of this one")
@@ -147,7 +149,9 @@ def _stored(a: Arguments) -> Value:
 
 
 def _captured(a: Arguments) -> Value:
-    """A tensor of a file that a capture has written: what the spec says of it is compared with the file when it is read."""
+    """Load a tensor of a file that a capture has written. When the file is read, it is compared with what the spec
+    says of the tensor.
+    """
     name, key, world = a.values.get("name"), a.values.get("key"), a.world
     if not stored_tensors.is_name(name) or not isinstance(name, str):
         a.wrong("name", f"the name of a *{stored_tensors.SUFFIX} file in the folder of this one")
@@ -172,7 +176,7 @@ def _captured(a: Arguments) -> Value:
 
 
 def of_stored(torch: Any, stored: StoredTensor, device: str) -> Any:
-    """torch's tensor of the stored elements."""
+    """Return torch's tensor of the stored elements."""
     kind = getattr(torch, stored.dtype)
     if not stored.data:
         return torch.empty(stored.shape, dtype=kind, device=device)
@@ -181,7 +185,7 @@ def of_stored(torch: Any, stored: StoredTensor, device: str) -> Any:
 
 
 def _listed(a: Arguments) -> Value:
-    """`tensor([1, 2, 3])`, as torch's."""
+    """Make `tensor([1, 2, 3])` as torch does."""
     shape, numbers = _flat(a, a.values.get("values"))
     dtype, world = _dtype(a, _ANY, result_type(a.world, numbers)), a.world
     for number in numbers:
@@ -196,7 +200,7 @@ def _listed(a: Arguments) -> Value:
 
 
 def _flat(a: Arguments, value: Value) -> tuple[tuple[int, ...], list[Scalar]]:
-    """The shape of nested lists, and their numbers in C order. Raises SpecError where they have none."""
+    """Return the shape of nested lists, and their numbers in C order. Raises SpecError if they have no shape."""
     if isinstance(value, Scalar):
         return (), [value]
     if not isinstance(value, tuple):

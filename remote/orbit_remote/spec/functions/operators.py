@@ -1,4 +1,4 @@
-"""Operators of which at least one side is a tensor."""
+"""Operators with a tensor on at least one side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BITS = frozenset("&|^") | {"<<", ">>"}
 
 
 def binary(world: World, span: SpecSpan, name: str, left: Value, right: Value) -> Tensor:
-    """An operator of which at least one side is a tensor. Raises SpecError for shapes or types that do not fit."""
+    """Apply an operator with a tensor on at least one side. Raises SpecError for shapes or types that do not fit."""
     for value in (left, right):
         if not isinstance(value, Tensor | Scalar):
             raise SpecError(span, f"'{name}' takes tensors and numbers, not {shown(value)}.")
@@ -50,7 +50,7 @@ def binary(world: World, span: SpecSpan, name: str, left: Value, right: Value) -
 
 
 def _refusal(name: str, dtype: DType, right: Value, *, cpp: bool) -> str:
-    """Why an operator does not take tensors of this type, in a sentence; empty where it does."""
+    """Return why an operator does not take tensors of this type, in a sentence. Return "" if it does."""
     kind = dtype.kind
     if name in _BITS and (kind == "floating" or (kind == "bool" and name in ("<<", ">>"))):
         return f"'{name}' takes integers; these are {dtype.name}."
@@ -74,8 +74,8 @@ def elementwise(
     condition: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """torch's function of this name over tensors and numbers that are brought to one shape and one type; `condition`
-    is an operand before them that keeps its type. Raises SpecError for shapes or types that do not fit.
+    """Apply torch's function of this name to tensors and numbers, brought to one shape and one type. `condition` is
+    an operand before them that keeps its type. Raises SpecError for shapes or types that do not fit.
     """
     tensors = [value for value in values if isinstance(value, Tensor)]
     shape = condition.shape if condition else ()
@@ -105,7 +105,7 @@ def elementwise(
 
 
 def unary(world: World, span: SpecSpan, name: str, x: Tensor) -> Tensor:
-    """An operator of a tensor. Raises SpecError for a type that it does not take."""
+    """Apply an operator to a tensor. Raises SpecError for a type that it does not take."""
     x = world.operand(span, x)
     if name == "not":
         raise SpecError(span, "'not' takes single truth values; use '~' between tensors.")
@@ -119,7 +119,7 @@ def unary(world: World, span: SpecSpan, name: str, x: Tensor) -> Tensor:
 
 
 def matmul(world: World, span: SpecSpan, left: Tensor, right: Tensor) -> Tensor:
-    """The matrix product: (..., m, k) @ (..., k, n), batches broadcast. Raises SpecError."""
+    """Return the matrix product: (..., m, k) @ (..., k, n), batches broadcast. Raises SpecError."""
     x, y = world.operand(span, left), world.operand(span, right)
     if not x.shape or not y.shape:
         raise SpecError(span, "A matrix product takes tensors with dimensions.")

@@ -1,4 +1,4 @@
-"""Functions that take many elements to fewer, or whose elements depend on a whole dimension."""
+"""Functions that reduce many elements to fewer, or whose elements depend on a whole dimension."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _reduce(name: str) -> Callable[[Arguments], Value]:
 
 
 def _along(a: Arguments) -> Value:
-    """cumsum and softmax."""
+    """Compute cumsum or softmax."""
     x = a.floating("x") if a.function.name == "softmax" else a.operand("x")
     dim = a.dim("dim", len(x.shape), -1)
     dtype = x.dtype if x.dtype.kind == "floating" else INT64
@@ -55,7 +55,7 @@ def _sort(a: Arguments) -> Value:
 
 
 def _arg(a: Arguments) -> Value:
-    """argmax and argmin."""
+    """Compute argmax or argmin."""
     x, name = a.operand("x"), a.function.name
     if not x.numel:
         a.fail("x", f"{name} of nothing has no value.")
@@ -87,7 +87,7 @@ def _bincount(a: Arguments) -> Value:
 
 
 def _extreme(a: Arguments) -> Value:
-    """min and max: of numbers, or of a tensor as reductions."""
+    """Compute min or max: of numbers, or of a tensor as reductions."""
     values = cast("tuple[Value, ...]", a.values.get("values", ()))
     name, smallest = a.function.name, a.function.name == "min"
     pairwise = "minimum" if smallest else "maximum"

@@ -96,7 +96,7 @@ def _expand(a: Arguments) -> Value:
 
 
 def _joined(a: Arguments) -> Value:
-    """cat, and stack, which is cat in a new dimension."""
+    """Compute cat, or stack, which is cat in a new dimension."""
     value = a.values.get("tensors")
     if not isinstance(value, tuple) or not value or not all(isinstance(item, Tensor) for item in value):
         a.wrong("tensors", "a list of tensors")
@@ -159,7 +159,7 @@ def cast_to(name: str) -> Callable[[Arguments], Value]:
 
 
 def _size(a: Arguments) -> Value:
-    """size and stride."""
+    """Return size or stride."""
     x = a.tensor("x")
     numbers = x.strides if a.function.name == "stride" else x.shape
     if not a.has("dim"):
@@ -182,7 +182,7 @@ ATTRIBUTES: Final = {
 
 
 def attribute(world: World, span: SpecSpan, x: Tensor, name: str) -> Value:
-    """`.shape .dtype .T .mT .ndim .itemsize`. Raises SpecError for any other."""
+    """Return `.shape`, `.dtype`, `.T`, `.mT`, `.ndim` or `.itemsize`. Raises SpecError for any other attribute."""
     match name:
         case "shape":
             return tuple(_count(world, extent) for extent in x.shape)
@@ -204,8 +204,8 @@ def attribute(world: World, span: SpecSpan, x: Tensor, name: str) -> Value:
 
 
 def indexed(world: World, span: SpecSpan, x: Tensor, items: list[Any]) -> Tensor:
-    """`items` are integers, `slice`s of integers or None, None for a new dimension, or one integer tensor. Raises
-    SpecError.
+    """Index a tensor. `items` are integers, `slice`s of integers or None, None for a new dimension, or one integer
+    tensor. Raises SpecError.
     """
     if len([item for item in items if item is not None]) > len(x.shape):
         raise SpecError(span, f"A tensor of the shape {text_of(x.shape)} does not take {len(items)} indices.")
@@ -241,7 +241,9 @@ def indexed(world: World, span: SpecSpan, x: Tensor, items: list[Any]) -> Tensor
 
 
 def expected_shape(span: SpecSpan, actual: Tensor, expected: Tensor) -> None:
-    """Equal shapes, or one number for all: anything else is more likely a mistake than meant. Raises SpecError."""
+    """Check that shapes are equal, or that one number is expected for all elements. Anything else is probably a
+    mistake. Raises SpecError.
+    """
     if expected.shape and expected.shape != actual.shape:
         broadcast(span, actual.shape, expected.shape)
         raise SpecError(
