@@ -1,4 +1,4 @@
-"""`orbit-lsp stop --on HOST`: end what came to this machine by ssh, and remove what it left."""
+"""`orbit-lsp stop --on HOST`: ends what came to this machine by ssh, and removes what it left."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LOOK_S = 0.05
 
 
 def main(arguments: list[str]) -> int:
-    """Print one line of JSON, {"ended": [pid, …], "busy": n}. With jobs or notebook kernels under way nothing is ended, unless `--yes`
-    is given.
+    """Print one line of JSON, {"ended": [pid, …], "busy": n}. If jobs or notebook kernels are under way, nothing is
+    ended, unless `--yes` is given.
     """
     parser = argparse.ArgumentParser(prog="orbit_remote leave")
     parser.add_argument("--home", type=Path, required=True)

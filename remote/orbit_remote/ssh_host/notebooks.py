@@ -1,4 +1,6 @@
-"""Notebook kernels of an author's program: a process for each session, with which the author's side exchanges signed pieces."""
+"""Notebook kernels of an author's program. Each session has a process, with which the author's side exchanges signed
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _WAIT_S = 3600.0
 
 
 class Notebook:
-    """One session, in the proxy. `say` gets records of its process, as bytes."""
+    """One session in the proxy. `say` gets records of its process, as bytes."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -65,7 +67,9 @@ class Notebook:
 
 
 def main(arguments: list[str]) -> int:
-    """Be the process of a session, in a folder that nobody else has meanwhile: a kernel that is started again finds its files there."""
+    """Run the process of a session, in a folder that nobody else has meanwhile. A kernel that is started again finds
+    its files there.
+    """
     parser = argparse.ArgumentParser(prog="orbit_remote notebook")
     parser.add_argument("--home", type=Path, required=True, help="the folder of all that is kept here")
     parser.add_argument("--python", required=True, help="what runs the cells")

@@ -46,8 +46,8 @@ class LineInbox:
         self.last = 0
 
     def take(self, line: bytes) -> bytes | None:
-        """Return the message of a numbered line; None for one that has come before. Raises ValueError for what is no such line,
-        and for one that comes too early: something is lost for good then.
+        """Return the message of a numbered line. Return None for one that has come before. Raises ValueError for a
+        line of another form, and for one that comes too early: then something is lost for good.
         """
         head, _, message = line.partition(b" ")
         if not head.isdigit() or len(head) > 15:

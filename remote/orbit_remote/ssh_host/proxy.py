@@ -1,8 +1,10 @@
-"""What stands for one of the author's programs on this machine: it hands jobs to the shared worker, and keeps them while the link is down.
+"""Stands for one of the author's programs on this machine. It hands jobs to the shared worker, and keeps them while
+the link is down.
 
-A proxy ends, and with it its jobs, when its client says so, or has given no sign of life for `--keep-s` seconds. What the
-client sends: `job`, `typing`, `piece` (of a file's content), `notebook` and its `pieces`, `bye`, and requests of the worker as they
-are. What it gets: the worker's events, `missing`, which names contents that have to be sent before a job can begin, and `pieces`.
+A proxy ends, with its jobs, when its client says so, or has given no sign of life for `--keep-s` seconds. The client
+sends: `job`, `typing`, `piece` (of a file's content), `notebook` and its `pieces`, `bye`, and requests of the worker
+unchanged. It gets: the worker's events, `missing`, which names contents that have to be sent before a job can begin,
+and `pieces`.
 """
 
 from __future__ import annotations
@@ -180,7 +182,7 @@ class _Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _guarded(self, job: _Job, work: Any) -> None:
-        """Whatever prevents a job becomes its answer."""
+        """Do a job's work. Whatever prevents it becomes the job's answer."""
         try:
             await work
         except WorkerError as error:
@@ -259,7 +261,9 @@ class _Proxy:
             self._forget(job)
 
     def _take_piece(self, record: dict[str, Any]) -> None:
-        """A part of a file's content; with the last one it goes into the store. `run` waits for the contents up to `done`."""
+        """Take a part of a file's content. With the last part it goes into the store. `run` waits for the contents up
+        to `done`.
+        """
         if digest := record.get("digest"):
             self._pieces.setdefault(digest, []).append(b64decode(record["data"]))
             if record.get("last"):
@@ -324,7 +328,7 @@ def _check(record: dict[str, Any]) -> None:
 
 
 def _variables() -> dict[str, str]:
-    """The environment of this login, without the folder that is ours alone."""
+    """Return the environment of this login, without the folder that is only ours."""
     return {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
 
 
@@ -357,7 +361,7 @@ class _Link:
             self._attached.writer.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
 
     async def leave(self) -> None:
-        """Its end of the connection follows when it has ended our jobs."""
+        """Close our end of the connection. The worker closes its end when it has ended our jobs."""
         self._left = True
         with suppress(OSError, RuntimeError):
             self._attached.writer.write_eof()

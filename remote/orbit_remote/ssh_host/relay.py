@@ -1,6 +1,7 @@
-"""One connection: what comes from the author's machine goes to its proxy, and back. The first one starts the proxy.
+"""One connection: it passes what comes from the author's machine to its proxy, and back. The first one starts the
+proxy.
 
-The runtime folder of a login ends with the login, and so would the sockets in it, so ours are elsewhere.
+The runtime folder of a login ends with the login, and so would the sockets in it. So ours are elsewhere.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def _inward(link: socket.socket) -> None:
 
 
 def folder() -> Path:
-    """Return the folder of our sockets, apart from those of people at this machine. ORBIT_SSH_RUNTIME names the one above it.
-    Raises OSError, RefusedError.
+    """Return the folder of our sockets, apart from those of people at this machine. ORBIT_SSH_RUNTIME names the one
+    above it. Raises OSError, RefusedError.
     """
     above = os.environ.get("ORBIT_SSH_RUNTIME") or f"/tmp/orbit-lsp-ssh-{os.getuid()}"  # noqa: S108 - who owns it is looked at
     with suppress(FileExistsError):

@@ -1,4 +1,6 @@
-"""Folders in which jobs find their files: made of what travelled, one for each job that runs at a time."""
+"""Folders in which jobs find their files. They are made from the files that were sent, one folder for each job that
+runs at a time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class LentTree:
 
 
 class Trees:
-    """The files of one author's machine, which `laptop` names: another one may have a folder of the same name."""
+    """The files of one author's machine, which `laptop` names: another machine may have a folder of the same name."""
 
     def __init__(self, home: Path, laptop: str) -> None:
         self._folder = home / "trees"
@@ -43,8 +45,8 @@ class Trees:
         self.store = contents(home)
 
     def take(self, manifest: Manifest) -> LentTree:
-        """Return a folder that holds the manifest's files and nothing else. Raises what `Store.materialise` raises, and OSError
-        where too many jobs of the same folder run.
+        """Return a folder that holds the manifest's files and nothing else. Raises what `Store.materialise` raises,
+        and OSError if too many jobs of the same folder run.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         content_store.check(manifest)
