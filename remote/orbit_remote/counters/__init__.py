@@ -1,1 +1,1 @@
-"""The GPU's counters and warp samples of launches, by CUPTI, and the source lines that they belong to"""
+"""Reads the GPU's counters and warp samples of launches by CUPTI, and finds the source lines that they belong to."""

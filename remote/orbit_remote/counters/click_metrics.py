@@ -1,7 +1,8 @@
-"""The counters that a click on Profile reads, under NVIDIA's names, with the units that Nsight Compute gives them.
+"""The counters that a click on Profile reads, under NVIDIA's names, with Nsight Compute's units.
 
-They are those of the sections that Nsight Compute collects for a click (`ncu_options.CLICK`) on a GH100, without what it derives
-or samples. A chip that lacks some is counted without them. The four roll-ups of a counter cost no further pass.
+They are those of the sections that Nsight Compute collects for a click (`ncu_options.CLICK`) on a GH100, without
+those that it derives or samples. A chip that lacks some is counted without them. The four roll-ups of a counter cost
+no further pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernels of a job that are profiled."""
+"""Chooses the kernels of a job that are profiled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orbit_remote.common.requests import Job, OtherKernel
 
 
 def chosen(job: Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
-    """The instances of the requested kernel, among all that were compiled; all if none was named. By the
-    place of their code, which distinguishes overloads and namesakes; by name alone where no code of it is at
-    its place, as that of a macro.
+    """Return the instances of the requested kernel among all that were compiled, or all if none was named. They are
+    found by the place of their code, which distinguishes overloads and namesakes. If no code of the name is at that
+    place, as with a macro, they are found by name alone.
     """
     name = job.definition.name if job.definition else job.kernel
     if name is None:
@@ -24,7 +24,7 @@ def chosen(job: Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
 
 
 def other_kernel(job: Job) -> OtherKernel | None:
-    """The requested kernel, if it is of a language that the worker does not compile itself."""
+    """Return the requested kernel, if its language is one that the worker does not compile itself."""
     where = job.definition
     if where is None:
         return None
@@ -40,8 +40,8 @@ def _is_at(job: Job, place: c.Place | None) -> bool:
 
 
 def pattern(job: Job) -> str:
-    """Of mangled names, where the symbols are too many or not known before it runs: Triton's are the function's own,
-    C++'s hold it behind its length; other languages have their own ways.
+    """Return a pattern of mangled names, for symbols that are too many or not known before the run. Triton's symbols
+    are the function's name; C++'s have the name behind its length; other languages have their own forms.
     """
     if (other := other_kernel(job)) is not None:
         return symbols.pattern(other)
@@ -53,7 +53,9 @@ def pattern(job: Job) -> str:
 
 
 def not_launched(job: Job, launched: Sequence[str]) -> str:
-    """Return the remark on a program that did not launch the requested kernel; `launched` are the names of those that it did launch."""
+    """Return the remark on a program that did not launch the requested kernel. `launched` are the names of those that
+    it launched.
+    """
     asked = job.definition.qualified if job.definition else job.kernel or "any kernel"
     names = list(dict.fromkeys(launched))
     instead = f"it launched {', '.join(names[:8])}" if names else "it launched no kernel at all"

@@ -1,4 +1,6 @@
-"""What Nsight Compute derives of a launch, under its names: from the launch's configuration and from counters, by arithmetic."""
+"""Computes what Nsight Compute derives for a launch, under its names, from the launch's configuration and from
+counters.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _INSTRUCTIONS = "smsp__inst_executed.sum"
 def metrics(
     record: LaunchRecord, capability: str, multiprocessors: int, barriers: int, counted: Mapping[str, float]
 ) -> Iterator[Metric]:
-    """`record` is of the launch, `counted` are its counters by name, `barriers` those of a block that the compiler reserved."""
+    """Yield the metrics. `record` is of the launch, `counted` are its counters by name, `barriers` are those of a
+    block that the compiler reserved.
+    """
     yield from _of_launch(record, multiprocessors)
     x, y, z = record.block
     if record.registers is not None:

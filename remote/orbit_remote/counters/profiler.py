@@ -1,5 +1,5 @@
-"""CUPTI's profiler in this process (cupti/profiler.cpp): a launch is repeated until every counter has been read, then once more
-while warps are sampled.
+"""CUPTI's profiler in this process (cupti/profiler.cpp). A launch is repeated until every counter has been read, then
+once more while warps are sampled.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NOT_ISSUED = "_not_issued"
 
 
 class UncountedError(Exception):
-    """Launches cannot be counted in this process; the text is a clause that says why."""
+    """Launches cannot be counted in this process. The text is a clause that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """`names` are the counters that the chip has, `passes` how often a launch is made to read them all."""
+    """A plan. `names` are the counters that the chip has, `passes` is how often a launch is made to read them all."""
 
     chip: str
     passes: int
@@ -57,8 +57,9 @@ class SampledInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The warp samples of one launch, one in every `period` cycles of each scheduler. `totals` are by NVIDIA's name of the
-    stall reason; those ending in `_not_issued` are a part of the others. `dropped` were too many for CUPTI.
+    """The warp samples of one launch, one in every `period` cycles of each scheduler. `totals` are by NVIDIA's name
+    of the stall reason; those ending in `_not_issued` are a part of the others. `dropped` counts samples that were
+    too many for CUPTI.
     """
 
     period: int
@@ -92,10 +93,12 @@ def library(cache: Path, cupti: injection.Cupti) -> Path:
 
 
 class LaunchProfiler:
-    """Used by one thread at a time, with the CUDA context current on it whose launches are counted."""
+    """Counts launches. One thread at a time uses it; the CUDA context of the launches has to be current on that
+    thread.
+    """
 
     def __init__(self, path: Path) -> None:
-        """`path` is what `library` returned. Raises UncountedError."""
+        """Load the library. `path` is what `library` returned. Raises UncountedError."""
         try:
             loaded = ctypes.CDLL(str(path))
         except OSError as error:
@@ -106,13 +109,13 @@ class LaunchProfiler:
         self._exponent = PERIOD
 
     def plan(self, names: Sequence[str], chip: str = "") -> PassPlan:
-        """Have these counters read: on the GPU of the current context, or on a `chip` (`GH100`) without a GPU."""
+        """Choose the counters to read, on the GPU of the current context, or on a `chip` (`GH100`) without a GPU."""
         made = self._json("orbit_plan", "\n".join(names).encode(), chip.encode())
         return PassPlan(made["chip"], made["passes"], tuple(made["names"]))
 
     def plan_for(self, seconds: float) -> tuple[PassPlan, bool]:
-        """Plan a click's counters for launches that take `seconds` together; return whether they are all of them: fewer are read
-        where the passes would take too long.
+        """Plan a click's counters for launches that take `seconds` together. Return also whether the plan has all of
+        them: if the passes would take too long, fewer are read.
         """
         plan = self.plan(click_metrics.CLICK)
         if plan.passes * seconds <= LONGEST_S:
@@ -126,8 +129,8 @@ class LaunchProfiler:
         restore: Callable[[], None],
         flush: Callable[[], None],
     ) -> list[dict[str, float]]:
-        """Return the values of each launch, which is one kernel and returns when it has ended on the GPU. `restore` comes before
-        the first of a pass, `flush` before each.
+        """Return the values of each launch. A launch is one kernel, and returns when it has ended on the GPU.
+        `restore` is called before the first launch of a pass, `flush` before each launch.
         """
         self._call("orbit_count", len(launches) * _MOST_KERNELS)
         for _ in range(plan.passes + _MOST_PASSES):
@@ -156,12 +159,12 @@ class LaunchProfiler:
         ]
 
     def sample(self, seconds: float = 0.0) -> None:
-        """From here on warps are sampled, as suits launches of up to so many `seconds`."""
+        """Begin to sample warps, at a rate that suits launches of up to this many `seconds`."""
         self._exponent = period_exponent(seconds)
         self._call("orbit_sample", self._exponent)
 
     def sample_no_more(self) -> None:
-        """More calls do nothing."""
+        """Stop sampling. Further calls do nothing."""
         self._call("orbit_sampled")
 
     def sampled(
@@ -171,7 +174,9 @@ class LaunchProfiler:
         flush: Callable[[], None],
         seconds: float,
     ) -> list[Sampled]:
-        """Return the warp samples of each launch, after `sample`. They take up to so many `seconds`; the rest is as for `counted`."""
+        """Return the warp samples of each launch, after `sample`. The launches take up to this many `seconds`; the
+        rest is as for `counted`.
+        """
         if period_exponent(seconds) != self._exponent:
             self.sample_no_more()
             self.sample(seconds)

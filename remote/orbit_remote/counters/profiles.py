@@ -1,4 +1,4 @@
-"""A launch that was counted by CUPTI as a `Profile`, as Nsight Compute's report of it would be read."""
+"""Makes a `Profile` from a launch that CUPTI counted, in the form in which Nsight Compute's report would be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAMPLES = "smsp__pcsamp_sample_count"
 
 @dataclass(frozen=True, slots=True)
 class LaunchedCode:
-    """What a launch runs: its cubin, and for Triton the texts of which it was made, by level."""
+    """What a launch runs: its cubin, and for Triton the texts from which it was made, by level."""
 
     cubin: bytes
     texts: Mapping[Level, bytes] = field(default_factory=dict["Level", bytes])
@@ -30,7 +30,7 @@ class LaunchedCode:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`capability` as in `9.0`."""
+    """A chip. `capability` is as in `9.0`."""
 
     capability: str
     multiprocessors: int
@@ -45,7 +45,7 @@ def profile(
     tool: str,
     barriers: int = 0,
 ) -> Profile:
-    """Return what was counted of one launch, which the recorder has seen as `record`. `tool` is CUPTI's version."""
+    """Return what was counted for one launch, which the recorder has seen as `record`. `tool` is CUPTI's version."""
     metrics = {name: Metric(name, value, click_metrics.UNITS[name]) for name, value in counted.values.items()}
     derived = launch_facts.metrics(record, chip.capability, chip.multiprocessors, barriers, counted.values)
     metrics |= {metric.name: metric for metric in (*derived, *_of_samples(counted.sampled))}

@@ -1,4 +1,6 @@
-"""Launches of a program as it is, counted by CUPTI within its process (cupti/program_profile.h): what is asked of it, and what it found"""
+"""Launches of an unchanged program that CUPTI counts within its process (cupti/program_profile.h): the request, and
+the results.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _MOST = 16
 
 @dataclass(frozen=True, slots=True)
 class CountedLaunch:
-    """The first launch of a configuration. `complete`: all counters of a click were read; `seconds` is how long it took."""
+    """The first launch of a configuration. `complete`: all counters of a click were read. `seconds` is how long it
+    took.
+    """
 
     record: LaunchRecord
     counted: Counted
@@ -40,7 +44,9 @@ class CountedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCounts:
-    """`why` is a clause: why a launch was not counted; `launched` are mangled names. `began`: a process came to the profiler."""
+    """The results. `why` is a clause that says why a launch was not counted. `launched` are mangled names. `began`: a
+    process reached the profiler.
+    """
 
     launches: tuple[CountedLaunch, ...] = ()
     why: str = ""
@@ -55,7 +61,7 @@ class ProgramCounts:
 
     @property
     def uncounted(self) -> str:
-        """Why there is nothing, as a clause; empty where no wanted kernel was launched."""
+        """Return why there is nothing, as a clause. Return "" if no wanted kernel was launched."""
         if self.launches:
             return ""
         return self.why if self.why or self.began else "CUPTI could not come into any process of it"
@@ -84,9 +90,10 @@ class ProgramCounts:
 def environment(
     folder: Path, cache: Path, cupti: Cupti, wanted: Sequence[str], pattern: str, limit_s: float
 ) -> dict[str, str]:
-    """Return the variables with which a recorded program counts its launches: the first of each configuration of the `wanted` kernels, or of
-    those that fit the `pattern`, both of mangled names. `folder` is that of its records, `limit_s` what the program may take. Raises
-    UncountedError.
+    """Return the variables with which a recorded program counts its launches.
+
+    It counts the first launch of each configuration of the `wanted` kernels, or of those that fit the `pattern`, both
+    of mangled names. `folder` has its records; `limit_s` is the program's limit. Raises UncountedError.
     """
     library = profiler.library(cache, cupti)
     order = [
@@ -106,7 +113,9 @@ def environment(
 
 
 def read(folder: Path) -> ProgramCounts:
-    """Return what the processes of a program counted, of each configuration the first launch. Torn lines are left out."""
+    """Return what the processes of a program counted: the first launch of each configuration. Torn lines are left
+    out.
+    """
     launches: dict[tuple[object, ...], CountedLaunch] = {}
     whys: list[str] = []
     launched: dict[str, None] = {}
@@ -141,7 +150,9 @@ def begun(folder: Path) -> list[tuple[str, bytes]]:
 def profiles_of(
     counts: ProgramCounts, authorship: Authorship, tool: str, known: Mapping[str, Resources]
 ) -> tuple[Profile, ...]:
-    """Return a profile of each launch. `tool` is CUPTI's version, `known` what the compiler said of kernels by mangled name."""
+    """Return a profile of each launch. `tool` is CUPTI's version, `known` is what the compiler said of kernels by
+    mangled name.
+    """
     made: list[Profile] = []
     for each in counts.launches:
         resources = known.get(each.record.symbol)
@@ -159,8 +170,8 @@ def dumps_of(
     remarks: list[str],
     ptx: str = "",
 ) -> tuple[Dump, ...]:
-    """Return what the compiler made of the kernels that were counted: SASS out of `listings`, by kernel and cubin, and the `ptx` of the program.
-    `remarks` are added to.
+    """Return what the compiler made of the counted kernels: SASS from `listings`, by kernel and cubin, and the `ptx`
+    of the program. `remarks` gets more remarks.
     """
     made: dict[tuple[str, bytes], dumps.DumpedInstance] = {}
     for each in counts.launches:
@@ -230,7 +241,9 @@ def _sizes(numbers: Any) -> tuple[int, int, int]:
 
 
 def _allocated(registers: Any) -> int | None:
-    """Registers of a thread as a launch gets them: in steps of eight (CUDA Programming Guide, *Compute Capabilities*)."""
+    """Return the registers of a thread that a launch gets, in steps of eight (CUDA Programming Guide, *Compute
+    Capabilities*).
+    """
     used = _known(registers)
     return None if used is None else max(16, -(-used // 8) * 8)
 

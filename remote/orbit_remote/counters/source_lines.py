@@ -1,7 +1,7 @@
-"""What was sampled or counted at instructions, summed up by the author's lines.
+"""Sums up by the author's lines what was sampled or counted at instructions.
 
-The reports of Nsight Compute and CUPTI's samples come here alike: an instruction is charged to the innermost of its lines that is
-the author's.
+It does so for reports of Nsight Compute and for CUPTI's samples. An instruction is charged to the innermost of its
+lines that is the author's.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _GENERATED = re.compile(r"\s*# src\[(.+):(\d{1,9})(?:-\d{1,9})?\]: ")
 
 
 class Authorship:
-    """Which lines are the author's."""
+    """Decides which lines are the author's."""
 
     def __init__(self, path: str, files: Sequence[str] = (), *, users: bool = False) -> None:
-        """`path` is the author's file, `files` are further files of theirs; `users` says that files outside of Python's own folders
-        are too. Without a `path` every file outside of a toolkit's and a package's folders is the author's.
+        """Make an authorship. `path` is the author's file, `files` are further files of theirs. `users` says that
+        files outside of Python's own folders are the author's too. Without a `path` every file outside of a toolkit's
+        and a package's folders is the author's.
         """
         self._path = path
         self._users = users
@@ -41,7 +42,7 @@ class Authorship:
         self._origins: dict[str, dict[int, int]] = {}
 
     def origin(self, file: str, line: int) -> Frame:
-        """Return the line of the author's file of which a line of a generated one was made; any other line as it is."""
+        """Return the line of the author's file from which a line of a generated file was made. Any other line stays."""
         if file not in self._origins:
             self._origins[file] = self._lines_of_origin(file)
         at = self._origins[file].get(line)
@@ -74,7 +75,7 @@ class Authorship:
         return origins
 
     def _author(self, file: str) -> str | None:
-        """A file as the author knows it, None for a library's."""
+        """Return a file's name as the author knows it. Return None for a library's file."""
         if file not in self._authors:
             own = self._own.get(_normal(file))
             if not self._path and file and not _LIBRARY.search(file):
@@ -87,7 +88,7 @@ class Authorship:
 
 @dataclass(slots=True)
 class _Counts:
-    """What has been summed up for one line."""
+    """The sums for one line."""
 
     stalls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     inside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -95,7 +96,9 @@ class _Counts:
 
 
 class LineCounts:
-    """Sums by line; an instruction that is of no line of the author's is left out. `frames` are its lines, innermost first."""
+    """Sums by line. An instruction that belongs to no line of the author's is left out. `frames` are its lines,
+    innermost first.
+    """
 
     def __init__(self, authorship: Authorship) -> None:
         self._authorship = authorship
@@ -109,7 +112,7 @@ class LineCounts:
                 self._by_line[place].inside[f"{Path(inner[0]).name}:{inner[1]}"] += samples
 
     def counted(self, frames: Sequence[Frame], name: str, count: int) -> None:
-        """`name` is a field of `Line`."""
+        """Add a count. `name` is a field of `Line`."""
         if charged := self._authorship.charged(frames):
             self._by_line[charged[0]].counted[name] += count
 
@@ -129,7 +132,7 @@ def _line(place: Frame, counts: _Counts) -> Line:
 
 
 def _installed(file: str) -> bool:
-    """Also by another Python than this: a report may be read elsewhere."""
+    """Say whether a Python, this or another, has installed the file: a report may be read elsewhere."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
