@@ -1,1 +1,1 @@
-"""Our app on Modal: its image, its containers, what a container keeps."""
+"""Our app on Modal: its image, its containers, and what a container keeps."""

@@ -1,7 +1,7 @@
 """The app on Modal: its image, its volume, and the classes whose methods an author's side calls.
 
-The only module of this package that imports `modal`. Methods take and return plain data, never
-raise on purpose, and leave everything that can be done without Modal to `container`.
+Only this module of the package imports `modal`. Methods take and return plain data, never raise on purpose, and leave
+everything that can be done without Modal to `container`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _VOLUME = "/orbit-volume"
 
 
 def make(spec: ImageSpec) -> modal.App:
-    """The app of `spec`, ready to be deployed.
+    """Return the app of `spec`, ready to be deployed.
 
-    `Worker` has no GPU of its own, so as it is it compiles; `with_options(gpu=…)` makes it run kernels.
-    `Stranger` does the same for code of somebody else.
+    `Worker` has no GPU of its own, so it only compiles; `with_options(gpu=…)` makes it run kernels. `Stranger` does
+    the same for code of somebody else.
     """
     app = modal.App(app_name(spec), image=image(spec), include_source=False)
     volume = modal.Volume.from_name(VOLUME, create_if_missing=True)
@@ -101,7 +101,7 @@ def image(spec: ImageSpec) -> modal.Image:
 
 
 def _left_out(wanted: set[Path], path: Path) -> bool:
-    """Whether Modal is to leave a file of the package out; it asks about paths relative to somewhere."""
+    """Say whether Modal has to leave out a file of the package. It asks about paths relative to an unknown folder."""
     return path.suffix != "" and not any(
         wanted_path.as_posix().endswith(path.as_posix()) for wanted_path in wanted
     )
@@ -130,7 +130,7 @@ class Worker:
 
     @modal.method()
     def run(self, request: bytes, blobs: dict[str, bytes], events: modal.Queue, run: str) -> bytes:
-        """Events go to the partition `run` of `events`; signs of life are read from `run/alive`."""
+        """Do a job. Events go to the partition `run` of `events`; signs of life are read from `run/alive`."""
         signs = partial(events.get_many, 100, block=False, partition=f"{run}/alive")
 
         def post(piece: bytes) -> None:
@@ -152,8 +152,8 @@ class Worker:
 
     @modal.method()
     def notebook(self, request: bytes, line: modal.Queue, run: str) -> bytes:
-        """Pieces go to the partition `run` of `line`, and come in `run/in`. The container ends with the notebook, unless
-        its kernel is started again.
+        """Keep a notebook's kernels. Pieces go to the partition `run` of `line`, and come in `run/in`. The container
+        ends with the notebook, unless its kernel is started again.
         """
         keep = False
 
@@ -176,9 +176,8 @@ class Worker:
 
     @modal.method()
     def leave(self, wanted: list[str]) -> tuple[str, bool]:
-        """End this container now instead of after its idle time if it is one of `wanted`, or has had no job:
-        Modal starts one for each call that waits, and the first to be there may answer them all. Returns
-        its name and whether it ends.
+        """End this container now, not after its idle time, if it is one of `wanted` or has had no job. Modal starts
+        one for each call that waits, and the first of them may answer all calls. Return its name and whether it ends.
         """
         here = self._container.name
         ends = here in wanted or self._container.jobs == 0
@@ -195,10 +194,10 @@ class Worker:
 
 
 class Stranger:
-    """For code that is not the author's: no access to Modal, no network, a container for it alone.
+    """Runs code that is not the author's: it has no access to Modal, no network, and a container of its own.
 
-    A restricted function cannot use a queue, so there are no live events and no signs of life; the
-    time limits of the job and of the function end it.
+    A restricted function cannot use a queue, so there are no live events and no signs of life. The time limits of the
+    job and of the function end it.
     """
 
     @modal.method()

@@ -1,8 +1,8 @@
-"""Inside a container on Modal: one worker process for the container's life, a job at a time.
+"""The inside of a container on Modal: one worker process for the container's life, and a job at a time.
 
-Nothing here needs `modal`: what `app` receives comes in, and what it is to send goes out through
-two functions. The worker is the one that runs on an author's own machine, in a process of its own,
-under another user where this one is root, with none of Modal's variables or sockets in its reach.
+Nothing here needs `modal`: `app` passes in what it receives, and two functions carry what it has to send. The worker
+is that of an author's own machine, in a separate process. If this process is root, the worker runs as another user;
+it cannot reach Modal's variables or sockets.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class WorkerGoneError(Exception):
 class ContainerRequest:
     """What the author's side asks for.
 
-    `folders` leads from the author's folders to their places in the tree of `manifest`, "" for the
-    tree itself. `contract` is the version of `contracts` that the author's side speaks. `built` says that
-    another container has just built it. `secret` signs the events; it stays in this process.
+    `folders` has the place in the tree of `manifest` for each of the author's folders, "" for the tree itself.
+    `contract` is the version of `contracts` that the author's side speaks. `built` says that another container has
+    just built it. `secret` signs the events; it stays in this process.
     """
 
     job: dict[str, Any]
@@ -91,8 +91,8 @@ class Container:
     """What one container holds: a worker process, the store of files, and the trees made from it."""
 
     def __init__(self, commit: Sync | None = None, reload: Sync | None = None) -> None:
-        """ORBIT_VOLUME names the folder that outlives the container; without one, or without `commit`
-        and `reload`, nothing does.
+        """Make a container. ORBIT_VOLUME names the folder that outlives it; without one, or without `commit` and
+        `reload`, nothing does.
         """
         self._home = home = Path(os.environ.get("ORBIT_HOME") or HOME)
         self._user = _NOBODY if hasattr(os, "geteuid") and os.geteuid() == 0 else None
@@ -116,8 +116,8 @@ class Container:
         self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Start the worker, so that the first job finds it. Never raises: Modal would begin another container in its place,
-        and another, without end, and each is billed. Whoever calls is answered with what failed.
+        """Start the worker, so that the first job finds it. Never raises: Modal would begin another container in its
+        place, without end, and bill each. A caller is told what failed.
         """
         try:
             self.start()
@@ -125,7 +125,9 @@ class Container:
             print(f"orbit: the worker does not start:\n{traceback.format_exc()}", file=sys.stderr)
 
     def hello(self, *, facts: bool = False) -> bytes:
-        """Packed data: which container this is, and why it could do no job; with `facts`, what it is like."""
+        """Return packed data: which container this is, and why it could do no job. With `facts`, it says what the
+        container is like.
+        """
         try:
             self.start()
             answer: dict[str, Any] = {}
@@ -138,7 +140,12 @@ class Container:
         return pack(answer | _identity())
 
     def start(self) -> None:
-        """Start the worker, unless it lives."""
+        """Do a job. The answer is packed data, whatever happens.
+
+        It is `{"finished": …}`. It is `{"missing": […]}` if files have to be sent first; then nothing has been done.
+        It is `{"contract": n}` if this code speaks another version. An interruption (Modal raises its cancellation
+        here) ends the work before it goes on.
+        """
         if self._worker is not None and self._worker.alive():
             return
         package, scratch = self._copied(), self._home / "tmp"
@@ -163,11 +170,8 @@ class Container:
             self._worker = None
 
     def perform(self, request: bytes, blobs: dict[str, bytes], post: Post | None, alive: Alive) -> bytes:
-        """Do a job; the answer is packed data, whatever happens.
-
-        It is `{"finished": …}`, or `{"missing": […]}` where files have to be sent first and nothing has
-        been done, or `{"contract": n}` where this code speaks another version. An interruption - Modal
-        raises its cancellation here - ends the work before it goes on.
+        """Keep the kernels of a notebook until its author's side ends it or is gone. Return packed data with the
+        reason, and whether the container is wanted again soon.
         """
         began = time.monotonic()
         self.jobs += 1
@@ -181,9 +185,7 @@ class Container:
         return pack(answer | _identity() | {"jobs": self.jobs, "seconds": time.monotonic() - began})
 
     def notebook(self, request: bytes, post: Post, get: Get) -> tuple[bytes, bool]:
-        """Keep the kernels of a notebook until its author's side ends it or is gone; packed data says why, and
-        whether the container is wanted again soon.
-        """
+        """Return this package, in a folder where the worker's user can read it."""
         self.jobs += 1
         keep = False
         try:
@@ -213,7 +215,9 @@ class Container:
         return {"broken": f"{what}: {type(error).__name__}: {error}", "trace": trace}
 
     def _copied(self) -> Path:
-        """This package, where the worker's user can read it."""
+        """Return the store. It is made when it is first needed: a container that only compiles known files needs
+        none.
+        """
         self._package = self._package or _package(self._home)
         return self._package
 
@@ -319,7 +323,7 @@ class Container:
                 worker.cancel(job.run)
 
     def _files(self) -> ContentStore:
-        """Made when it is first needed: a container that only compiles what is known needs none."""
+        """Let a program write beside its file, as it may on the author's machine."""
         if self._store is None:
             folder = self._volume / "files"
             folder.mkdir(parents=True, exist_ok=True)
@@ -327,20 +331,22 @@ class Container:
         return self._store
 
     def _let_write(self, tree: Path) -> None:
-        """A program may write beside its file, as it may at home."""
+        """Give a folder to the worker's user. Links are not followed: a job may have put one in the place of its own
+        folder.
+        """
         if self._user is None:
             return
         for folder, _, _ in os.walk(tree):
             os.chown(folder, self._user, self._user, follow_symlinks=False)
 
     def _give(self, folder: Path) -> None:
-        """Not what a link leads to: a job may have put one in the place of a folder that is its own."""
+        """The worker process. A thread reads its event lines. A process group that it named is ended with it."""
         if self._user is not None:
             os.chown(folder, self._user, self._user, follow_symlinks=False)
 
 
 class _ContainerWorker:
-    """The worker process. Its event lines are read in a thread; a group it named is ended with it."""
+    """Return the next event, or None if none comes in time. Raises WorkerGoneError if none will come."""
 
     def __init__(self, package: Path, cache: Path, scratch: Path, user: int | None) -> None:
         python = os.environ.get("ORBIT_PYTHON") or sys.executable
@@ -419,7 +425,7 @@ class _ContainerWorker:
 
 
 class _Stream:
-    """Event lines in batches: the first at once, those that follow within 20 ms together.
+    """Sends event lines in batches: the first at once, those that follow within 20 ms together.
 
     The author's side joins the pieces of each stream again, so a line may be as long as it likes.
     """
@@ -436,7 +442,7 @@ class _Stream:
         self._waiting += line.encode("utf-8", "surrogatepass") + b"\n"
 
     def pause(self) -> float:
-        """How long may be waited for the next event, in seconds."""
+        """Return how long to wait for the next event, in seconds."""
         if not self._waiting:
             return _ASK_S
         return max(0.0, self._sent + _BATCH_S - time.monotonic())
@@ -460,13 +466,15 @@ class _Stream:
 
 
 def _log(text: str) -> None:
-    """A line of the container's log, which Modal keeps: a run is found there by the id that its author's side logs too."""
+    """Write a line to the container's log, which Modal keeps. A run is found there by the id that its author's side
+    logs too.
+    """
     print(visible(f"orbit: {text}"), file=sys.stderr, flush=True)
 
 
 def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
-    """A `finished` record of at most about `limit` bytes of JSON: the profiler's own report goes first, then what
-    the compiler made, samples, then what the program printed, then the longest lists; a remark says so.
+    """Return a `finished` record of at most about `limit` bytes of JSON. The profiler's own report is dropped first,
+    then what the compiler made, samples, what the program printed, and the longest lists. A remark says so.
     """
     if _size(finished) <= limit:
         return finished
@@ -511,7 +519,9 @@ def _lost(run: str, text: str, remedy: str) -> dict[str, Any]:
 
 
 def _package(home: Path) -> Path:
-    """This package where every user can read it: Modal puts it under /root, which is root's alone."""
+    """Return this package in a folder where every user can read it: Modal puts it under /root, which only root can
+    read.
+    """
     here = PACKAGE
     if not (hasattr(os, "geteuid") and os.geteuid() == 0):
         return here
@@ -525,18 +535,20 @@ def _package(home: Path) -> Path:
 
 
 def _shelf(job: Job) -> tuple[str, Kind]:
-    """Where on the volume a job's builds are: by its file's name here, which holds the author's root."""
+    """Return where on the volume a job's builds are: by its file's name here, which has the author's root in it."""
     name = c.content_hash(job.path.encode("utf-8", "surrogatepass"))
     return name, "builds" if job.language == "cuda" else "triton"
 
 
 def _identity() -> dict[str, Any]:
-    """Which container this is, and how long it has been there, in seconds: what is billed."""
+    """Return which container this is, and how long it has existed, in seconds. That time is billed."""
     return {"container": os.environ.get("MODAL_TASK_ID"), "age_s": _age_s()}
 
 
 def _age_s() -> float | None:
-    """Of this process, the container's first but for Modal's own; None where the system does not say."""
+    """Return the age of this process, the container's first except for Modal's own. Return None if the system does
+    not say.
+    """
     try:
         fields = regular_files.text("/proc/self/stat", limits.STATE).rpartition(")")[2].split()
         up = float(regular_files.text("/proc/uptime", limits.STATE).split()[0])
@@ -546,7 +558,9 @@ def _age_s() -> float | None:
 
 
 def _environment(scratch: Path, cache: Path) -> dict[str, str]:
-    """Nothing of Modal's, and not the path on which Modal's client and this package are found."""
+    """Return the worker's environment. It has nothing of Modal's, nor the path on which Modal's client and this
+    package are found.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,5 +1,5 @@
-"""What a container is like, as far as it can be asked without a GPU: for `scripts/modal_smoke.py`, whose report answers what
-Modal's documentation leaves open.
+"""Finds out what a container is like, as far as that is possible without a GPU. `scripts/modal_smoke.py` uses it; its
+report answers what Modal's documentation leaves open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOOLS = ("nvcc", "ncu", "compute-sanitizer", "g++", "python3", "nvidia-smi")
 def facts(
     volume: Path, commit: Callable[[], None] | None, reload: Callable[[], None] | None
 ) -> dict[str, str]:
-    """A sentence or a figure for each question; what cannot be answered says why."""
+    """Return a sentence or a figure for each question. What cannot be answered says why."""
     asked: dict[str, Callable[[], object]] = {
         "user": lambda: f"{os.getuid()}, capabilities {_status('CapEff')}",
         "kernel": lambda: f"{platform.system()} {platform.release()}",

@@ -32,11 +32,12 @@ _SOURCES = (".py", ".cpp", ".h")
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """Versions are exact, but for `cuda_bindings`: some versions of torch want one of their own. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
+    """The parts of an image. Versions are exact, except `cuda_bindings`: some versions of torch want one of their
+    own. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
 
-    The defaults are the versions that the figures in docs/dev/results/measurements.md were taken with. Nsight
-    Compute is held back: on Modal 2025.2.1 reads counters where 2026.2 answers NaN for many
-    (gpu-mode/kernelbot, pull request 530).
+    The defaults are the versions with which the figures in docs/dev/results/measurements.md were taken. Nsight
+    Compute is held back: on Modal 2025.2.1 reads counters where 2026.2 answers NaN for many (gpu-mode/kernelbot, pull
+    request 530).
     """
 
     version: str
@@ -56,7 +57,7 @@ class ImageSpec:
 
 
 def app_name(spec: ImageSpec) -> str:
-    """Another version, another line of the remote code or another image is another app.
+    """Return the app's name. Another version, another line of the remote code or another image makes another app.
 
     How long a container idles and may work is said with each call, so it is not in the name.
     """
@@ -71,12 +72,12 @@ def app_name(spec: ImageSpec) -> str:
 
 
 def sources() -> list[Path]:
-    """The files of this package that travel into the container."""
+    """Return the files of this package that are sent to the container."""
     return sorted(path for path in PACKAGE.rglob("*") if path.suffix in _SOURCES)
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """JSON, compressed: a call of up to 8 KiB needs no detour through Modal's blob store."""
+    """Return a message as compressed JSON. A call of up to 8 KiB does not go through Modal's blob store."""
     return zlib.compress(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 

@@ -1,7 +1,8 @@
-"""The process that keeps one notebook's kernels for an evaluation server or a client by ssh, and the end of it that starts it.
+"""The process that keeps one notebook's kernels for an evaluation server or a client by ssh, and the end of it that
+starts it.
 
-They exchange records: `open` begins a session, `pieces` come and go as the author's side signed them, `over` ends the session
-and says why. The end of standard input, and SIGTERM, end the process with all that it started.
+They exchange records: `open` begins a session, `pieces` come and go as the author's side signed them, `over` ends the
+session and says why. The end of standard input, and SIGTERM, end the process with all that it started.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _ENDED_THERE = "it was ended on the server"
 
 
 class HostProcess:
-    """One process, and the session that it has now."""
+    """One process, and its present session."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -68,7 +69,7 @@ class HostProcess:
 
     @property
     def ended(self) -> bool:
-        """The process has ended, and nobody fetches its last words any more after that."""
+        """Say whether the process has ended and nobody fetches its last words any more."""
         return self._reading.done()
 
     async def open(self, asked: Mapping[str, Any]) -> None:
@@ -77,12 +78,12 @@ class HostProcess:
         await self._write(packed("open", [json.dumps(dict(asked)).encode()]))
 
     async def put(self, pieces: bytes) -> None:
-        """Records as they came. Raises ValueError for what is none."""
+        """Put records. Raises ValueError for bytes that are no records."""
         for _, parts in Records().feed(pieces):
             await self._write(packed("pieces", parts))
 
     async def take(self, wait_s: float) -> bytes:
-        """Return what the process has sent, as records; nothing where nothing came meanwhile."""
+        """Return what the process has sent, as records. Return nothing if nothing came meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not self._pieces and self.over is None:
@@ -140,7 +141,7 @@ class _Ended(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """`root` names the author's folder, `name` is the last part of its path."""
+    """What opens a session. `root` names the author's folder, `name` is the last part of its path."""
 
     root: str
     name: str
@@ -151,10 +152,12 @@ def serve(
     home: Path, python: str, cache: Path, gpu: str = "", busy: Callable[[bool], object] = bool, *,
     contents: ContentStore | None = None, stays: bool = True,
 ) -> None:  # fmt: skip
-    """The process's own work, in its main thread: sessions over standard input and output, until it is told to end or nobody
-    opens another one. `home` is a folder of its own, which it removes; `cache` has the launch recorder's builds; `busy` is
-    told when a cell begins and when none runs; `contents` holds what was sent, in `home` where none is given. Before a kernel
-    is started again the process waits, or without `stays` leaves `home` to the next one.
+    """Do the process's own work, in its main thread: sessions over standard input and output, until it is told to end
+    or nobody opens another one.
+
+    `home` is a folder of its own, which it removes. `cache` has the launch recorder's builds. `busy` is told when a
+    cell begins and when none runs. `contents` holds what was sent; without it, `home` does. Before a kernel is
+    started again the process waits, or without `stays` leaves `home` to the next one.
     """
     opened: queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[list[bytes]]]] = queue.SimpleQueue()
     out = os.dup(1)

@@ -1,6 +1,7 @@
-"""Files below a folder that cells write to as well: the author's are written and removed there, and nowhere else.
+"""Keeps the author's files in a folder to which cells write as well. The author's files are written and removed only
+there.
 
-A path never leads through a link, so it cannot leave the folder, whatever stands in it.
+A path never leads through a link, so it cannot leave the folder, whatever it contains.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ _TEMPORARY = "\\new"  # what no manifest can name
 
 
 class Mirror:
-    """`folder` and its files. Paths have `/`; each method raises OSError, and ValueError for text that cannot be a path."""
+    """A `folder` and its files. Paths have `/`. Each method raises OSError, and ValueError for text that cannot be a
+    path.
+    """
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
-        """`shared`: another user may write to what is made here."""
+        """Make a mirror. `shared`: another user may write to what is made here."""
         self._folder = folder
         self._shared = shared
         self._hashes = Hashes()
@@ -33,10 +36,12 @@ class Mirror:
         self, files: Mapping[str, str], *, whole: bool, gone: list[str], read: Callable[[str], bytes],
         times: Mapping[str, int] | None = None,
     ) -> dict[str, str]:  # fmt: skip
-        """Write the files that the author's side has changed, and remove those that it has removed; what was written here
-        besides stays. `whole`: `files` are all of its files, and `gone` is what we know of and they lack. `read` gives
-        the content of a hash. `times` are when the files were changed, in nanoseconds: what compares times, as make does, finds
-        them as they are there. Returns why a path was not written.
+        """Write the files that the author's side has changed, and remove those that it has removed. Other files that
+        were written here stay.
+
+        `whole`: `files` are all of its files, and `gone` are those that we know and it lacks. `read` gives the
+        content of a hash. `times` are when the files were changed, in nanoseconds: programs that compare times, such
+        as make, see the author's times. Return why a path was not written.
         """
         self._times |= times or {}
         failed: dict[str, str] = {}
@@ -55,8 +60,8 @@ class Mirror:
         return failed
 
     def restore(self, read: Callable[[str], bytes]) -> None:
-        """Write again what the author's side has and a cell has removed here; what a cell has written over stays. A content that
-        is not kept any more is left out.
+        """Write again what the author's side has and a cell has removed here. What a cell has overwritten stays. A
+        content that is not kept any more is left out.
         """
         for place, digest in self._sent.items():
             if not os.path.lexists(self._folder / place):
@@ -64,13 +69,13 @@ class Mirror:
                     self._write(place, read(digest), self._times.get(place))
 
     def _digest(self, place: str) -> str | None:
-        """None where there is no regular file."""
+        """Return a file's digest. Return None if there is no regular file."""
         with contextlib.suppress(OSError), self._inside(place, make=False) as (folder, name):
             return self._hashes.read(f"{self._folder}/{place}", within=folder).digest if name else None
         return None
 
     def _write(self, place: str, content: bytes, changed: int | None) -> None:
-        """It is there whole or not at all, and was `changed` when the author's was."""
+        """Write a file as a whole or not at all, with the author's time (`changed`)."""
         with self._inside(place, make=True) as (folder, name):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with contextlib.suppress(FileNotFoundError):
@@ -91,7 +96,7 @@ class Mirror:
                 raise
 
     def _remove(self, place: str, digest: str) -> None:
-        """The file, if it is still the one that was sent, and the folders that it leaves empty."""
+        """Remove the file, if it is still the one that was sent, and the folders that become empty."""
         if self._digest(place) != digest:
             return
         with self._inside(place, make=False) as (folder, name):
@@ -103,7 +108,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def _inside(self, place: str, *, make: bool) -> Generator[tuple[int, str]]:
-        """The folder of a path, opened, and its last part."""
+        """Give the folder of a path, opened, and the path's last part."""
         if why := unusable(place):
             raise ValueError(f"{place!r:.200} {why}")
         if make:

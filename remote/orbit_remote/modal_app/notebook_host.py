@@ -1,7 +1,7 @@
-"""A notebook's kernels in a container: one long call, in which the author's side and each kernel's keeper exchange records.
+"""A notebook's kernels in a container. In one long call, the author's side and each kernel's keeper exchange records.
 
-Both directions are signed streams of pieces on a queue, and hold two streams of records each: `k` goes to and from the keeper
-as it is, `s` is between the author's side and this module. Nothing here needs `modal`.
+Both directions are signed streams of pieces on a queue, with two streams of records each: `k` goes to and from the
+keeper unchanged, `s` is between the author's side and this module. Nothing here needs `modal`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CHUNKS = 64
 
 @dataclass(frozen=True, slots=True)
 class NotebookRequest:
-    """`root` names the tree of the author's files, `secret` signs the pieces of both sides."""
+    """What opens a notebook. `root` names the tree of the author's files, `secret` signs the pieces of both sides."""
 
     root: str
     secret: str
@@ -54,8 +54,8 @@ class NotebookRequest:
 
 @dataclass(frozen=True, slots=True)
 class NotebookPlace:
-    """What a kernel has here: the package, its folder, its user (None: this process's own), its environment, the files of
-    its folder, and the store that their contents come to; `python` runs the kernel.
+    """What a kernel has here: the package, its folder, its user (None: this process's own), its environment, the
+    files of its folder, and the store for their contents. `python` runs the kernel.
     """
 
     package: Path
@@ -93,7 +93,9 @@ class NotebookHost:
         self._reported = -1
 
     def serve(self, identity: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Until the author's side ends it, or is gone: how it ended, and whether the container is wanted again soon."""
+        """Serve until the author's side ends it, or is gone. Return how it ended, and whether the container is wanted
+        again soon.
+        """
         threading.Thread(target=self._receive, daemon=True, name="pieces").start()
         self._say("container", json.dumps(dict(identity)).encode())
         seen = time.monotonic()
@@ -134,7 +136,7 @@ class NotebookHost:
                 time.sleep(1)
 
     def _take(self, piece: bytes) -> bool | None:
-        """Whether the container is wanted again, where this is the end."""
+        """Take a piece. If it is the end, return whether the container is wanted again."""
         try:
             if not self._greeted:
                 return self._greet(piece)
@@ -159,8 +161,8 @@ class NotebookHost:
         return ended
 
     def _greet(self, piece: bytes) -> bool | None:
-        """Nothing is done for an author's side that has not answered this container: Modal starts a call again elsewhere
-        where a container was lost, and what its kernel held is gone.
+        """Wait for the greeting of the author's side. Nothing is done before it has answered this container. If a
+        container was lost, Modal starts the call again elsewhere, and the kernel's memory is gone.
         """
         nonce, number, payload = Verifier(self._asked.secret).read(piece)
         for name, parts in Records().feed(payload[1:]) if payload[:1] == b"s" else ():
@@ -196,8 +198,8 @@ class NotebookHost:
         return None
 
     def _seen(self, number: int, sent: int) -> None:
-        """The author's side has all before `number`, and has sent all before `sent`. Where it has got nowhere since it last
-        reported, the last was lost.
+        """Take note that the author's side has all before `number`, and has sent all before `sent`. If it has not
+        advanced since its last report, the last piece was lost.
         """
         if sent > self._in.due:
             self._ask_again()

@@ -1,9 +1,9 @@
-"""Pieces of a job's event stream, signed: whoever can write to the queue cannot speak for the container.
+"""Signs the pieces of a job's event stream, so that others who can write to the queue cannot speak for the container.
 
-The author's side makes a secret for each job and sends it with the request. In the container only the process
-that Modal started holds it: the worker and the author's program, which are other processes, never see it.
-A piece is a stream's nonce (16 bytes), its number there from 0 (8 bytes), the HMAC-SHA256 of both and the
-payload (32 bytes), and the payload.
+The author's side makes a secret for each job and sends it with the request. In the container only the process that
+Modal started has it: the worker and the author's program, which are other processes, never see it. A piece is a
+stream's nonce (16 bytes), its number there from 0 (8 bytes), the HMAC-SHA256 of both and the payload (32 bytes), and
+the payload.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PIECE = 512 << 10
 
 
 class Signer:
-    """One stream. A job that starts again in another container has another one, by its own nonce."""
+    """One stream. A job that starts again in another container has another stream, with its own nonce."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
@@ -29,22 +29,22 @@ class Signer:
         self._number = 0
 
     def sign(self, payload: bytes, number: int | None = None) -> bytes:
-        """`number`: beside the stream's own numbers."""
+        """Sign a payload. `number` replaces the stream's own number."""
         head = self.nonce + (self._number if number is None else number).to_bytes(_NUMBER - _NONCE, "big")
         self._number += number is None
         return head + _signature(self._secret, head, payload) + payload
 
 
 class Verifier:
-    """All streams of a job."""
+    """Verifies all streams of a job."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
         self._next: dict[bytes, int] = {}
 
     def open(self, piece: object) -> tuple[bytes, bytes]:
-        """The nonce of its stream, and its payload. Raises ValueError where the container did not make it, or it is
-        not the next one of its stream.
+        """Return the nonce of a piece's stream, and its payload. Raises ValueError if the container did not make it,
+        or it is not the next piece of its stream.
         """
         nonce, number, payload = self.read(piece)
         if number != (due := self._next.get(nonce, 0)):
@@ -53,7 +53,9 @@ class Verifier:
         return nonce, payload
 
     def read(self, piece: object) -> tuple[bytes, int, bytes]:
-        """The nonce of its stream, its number there, and its payload. Raises ValueError where it is not signed."""
+        """Return the nonce of a piece's stream, its number there, and its payload. Raises ValueError if it is not
+        signed.
+        """
         if not isinstance(piece, bytes) or len(piece) < _HEAD:
             raise ValueError("a piece is too short for a signature")
         head, payload = piece[:_NUMBER], piece[_HEAD:]
@@ -63,7 +65,7 @@ class Verifier:
 
 
 class SignedOutbox:
-    """A stream whose pieces are kept until the other side has them, `most` bytes of them: a get whose connection is
+    """A stream whose pieces are kept until the other side has them, at most `most` bytes. A get whose connection is
     lost may have taken pieces that nobody saw.
     """
 
@@ -83,11 +85,11 @@ class SignedOutbox:
 
     @property
     def unseen(self) -> int:
-        """How many pieces the other side has not reported."""
+        """Return how many pieces the other side has not reported."""
         return len(self._kept)
 
     def pieces(self, name: bytes, data: bytes) -> list[bytes]:
-        """`data` of the stream within the stream that `name`, one byte, stands for."""
+        """Return the pieces for `data` of the inner stream `name`, which is one byte."""
         made: list[bytes] = []
         for at in range(0, len(data), PIECE):
             piece = self._signer.sign(name + data[at : at + PIECE])
@@ -100,7 +102,7 @@ class SignedOutbox:
         return made
 
     def aside(self, data: bytes) -> bytes:
-        """A piece that is taken at once, whatever is missing before it, and may be lost."""
+        """Return a piece that is accepted at once, whatever is missing before it, and may be lost."""
         return self._signer.sign(b"c" + data, _ASIDE)
 
     def seen(self, number: int) -> None:
@@ -110,7 +112,7 @@ class SignedOutbox:
             self.size -= len(self._kept.pop(each))
 
     def again(self, number: int) -> list[bytes] | None:
-        """All from `number` on; None where they are no longer kept."""
+        """Return all pieces from `number` on. Return None if they are not kept any more."""
         if number < self._seen or number >= self.number:  # asked for before they came after all
             return []
         if number not in self._kept:
@@ -119,7 +121,7 @@ class SignedOutbox:
 
 
 class SignedInbox:
-    """The pieces of one `SignedOutbox` in their order."""
+    """Puts the pieces of one `SignedOutbox` in order."""
 
     def __init__(self, secret: str) -> None:
         self._verifier = Verifier(secret)
@@ -131,8 +133,8 @@ class SignedInbox:
         self._asked = (-1, 0.0)
 
     def take(self, piece: object) -> tuple[bytes, bytes] | None:
-        """A piece's name and data, `c` for one that was sent aside; None where it is not the next one. Raises ValueError where it is not signed, or of
-        another stream.
+        """Return a piece's name and data; the name is `c` for a piece that was sent aside. Return None if it is not
+        the next one. Raises ValueError if it is not signed, or of another stream.
         """
         nonce, number, payload = self._verifier.read(piece)
         self.stream = self.stream or nonce

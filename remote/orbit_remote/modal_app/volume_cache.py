@@ -1,14 +1,13 @@
-"""Builds and Triton's cache, kept on the volume when a container ends.
+"""Keeps builds and Triton's cache on the volume when a container ends.
 
-Each container has caches of its own, which its worker fills as another user; that user never sees the
-volume. Before a job of a file, what earlier jobs of it have left there is copied into the caches; after
-it, what is new is copied out. What lies on the volume is a file for each entry of a cache, under a name
-that the cache made of everything that went into it, with a checksum: it is written beside and renamed,
-so of several containers that write one the last wins with the same content, and what is not whole is
-not there.
+Each container has its own caches, which its worker fills as another user; that user never sees the volume. Before a
+job of a file, what its earlier jobs left on the volume is copied into the caches. After the job, new entries are
+copied out. Each entry of a cache is a file on the volume, with a checksum, under a name that the cache made from
+everything that went into the entry. It is written beside and renamed. So if several containers write one entry, the
+last wins with the same content, and a partial entry does not exist.
 
-Modal shows a container the volume as it was when the container began or last reloaded it, and takes
-writes over every few seconds and at the container's end (modal.com/docs/guide/volumes).
+Modal shows a container the volume as it was when the container began or last reloaded it. It stores writes every few
+seconds and at the container's end (modal.com/docs/guide/volumes).
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ _ABANDONED_S = 3600.0  # a temporary file this old belongs to a container that d
 
 class VolumeCache:
     def __init__(self, volume: Path, caches: Path, user: int | None, limit: int = _LIMIT) -> None:
-        """`caches` holds the folders of `Kind`. Entries of another owner than `user` (None: any) are not
-        the worker's and not read; `limit` are bytes of everything on the volume.
+        """Make a cache. `caches` holds the folders of `Kind`. Entries of another owner than `user` (None: any) are
+        not the worker's and are not read. `limit` is the bytes of everything on the volume.
         """
         self._volume = volume
         self._caches = caches
@@ -82,7 +81,7 @@ class VolumeCache:
 
     @contextlib.contextmanager
     def _cache(self, kind: Kind) -> Generator[int]:
-        """The cache's folder, opened without following a link that a job may have put in its place."""
+        """Give the cache's folder, opened without following a link that a job may have put in its place."""
         folder = os.open(self._caches / kind, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             yield folder
@@ -135,7 +134,9 @@ class VolumeCache:
         regular_files.replace(folder / name, content)
 
     def _read(self, cache: int, name: str) -> dict[str, bytes] | None:
-        """The entry's files, "" for an entry that is one; None for what is not the worker's or too large."""
+        """Return the entry's files; the name is "" for an entry that is a single file. Return None for an entry that
+        is not the worker's or too large.
+        """
         status = os.stat(name, dir_fd=cache, follow_symlinks=False)
         if stat.S_ISREG(status.st_mode):
             content = self._content(cache, name)
@@ -166,7 +167,9 @@ class VolumeCache:
     # -- bounds -------------------------------------------------------------------------------------
 
     def _forget_old(self, kind: Kind, folder: Path) -> None:
-        """The entries of a file written longest ago; once in a container's life also those of others."""
+        """Remove the entries of a file that were written longest ago. Once in a container's life, do so also for
+        other files.
+        """
         newest = sorted(_files(folder), key=lambda listed: -listed[1].st_mtime)
         for path, _ in newest[_MOST[kind] :]:
             path.unlink(missing_ok=True)
@@ -193,7 +196,7 @@ def _digest_of(content: bytes) -> bytes:
 
 
 def _unpack(content: bytes) -> dict[str, bytes] | None:
-    """None for what is not a whole and unharmed entry with plain names."""
+    """Unpack an entry. Return None if it is not complete and unharmed, with plain names."""
     body = content[len(_MAGIC) + _DIGEST :]
     sound = content.startswith(_MAGIC) and blake2b(body, digest_size=_DIGEST).digest() == _digest_of(content)
     if not sound:
@@ -218,7 +221,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    """The entries in a folder of the volume; what a container left half written long ago is removed."""
+    """Return the entries in a folder of the volume. Partial files that a container left long ago are removed."""
     listed: list[tuple[Path, os.stat_result]] = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
