@@ -1,7 +1,8 @@
-"""Whether this machine lets Nsight Compute read counters: determined by the first profile, and remembered.
+"""Finds out whether this machine lets Nsight Compute read counters. The first profile determines it, and it is
+remembered.
 
-Kept in the worker's cache, by the GPU, the driver, the tool's version and whatever else decides about the
-permission, so that the answer is forgotten when an administrator changes it.
+The answer is kept in the worker's cache, by the GPU, the driver, the tool's version and everything else that decides
+about the permission. So it is forgotten when an administrator changes the permission.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _CAP_PERFMON = 38
 
 @dataclass(frozen=True, slots=True)
 class CounterPermission:
-    """`permitted` is None where nothing has been tried yet; `why` is the sentence of the refusal, `at` when it was kept."""
+    """The permission to read counters. `permitted` is None if nothing has been tried yet. `why` is the sentence of
+    the refusal, `at` when it was stored.
+    """
 
     permitted: bool | None = None
     why: str = ""
@@ -38,7 +41,7 @@ class CounterPermission:
 
 
 def expected(folder: Path, device: Device, tool: Tool) -> CounterPermission:
-    """What a profile found out, else what the driver lets expect."""
+    """Return what a profile found out, else what the driver's settings suggest."""
     remembered = known(folder, device, tool)
     if remembered.permitted is None and restricted() and not _capable():
         return CounterPermission(False, PERMISSION.sentence)
@@ -56,7 +59,7 @@ def known(folder: Path, device: Device, tool: Tool) -> CounterPermission:
 
 
 def remember(folder: Path, device: Device, tool: Tool, outcome: CounterPermission) -> None:
-    """A cache that cannot be written costs one more try."""
+    """Remember an outcome. If the cache cannot be written, that costs one more try."""
     with contextlib.suppress(OSError):
         record = dataclasses.asdict(dataclasses.replace(outcome, at=time.time()))
         regular_files.replace(_file(folder, device, tool), json.dumps(record).encode())
@@ -76,7 +79,7 @@ def _file(folder: Path, device: Device, tool: Tool) -> Path:
 
 
 def restricted() -> bool | None:
-    """Whether the driver keeps counters for administrators; None where it does not say."""
+    """Return whether the driver reserves counters for administrators. Return None if it does not say."""
     with contextlib.suppress(OSError):
         match = re.search(
             r"^RmProfilingAdminOnly:\s*(\d)", regular_files.text(_PARAMETERS, limits.STATE), re.MULTILINE

@@ -1,6 +1,6 @@
-"""Nsight Compute's own log: how far it got, and why it could not read counters.
+"""Nsight Compute's own log: how far the tool got, and why it could not read counters.
 
-The log is a file of the tool; it has no output of the user's program.
+The log is a file of the tool. It has no output of the user's program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AVAILABLE = re.compile(r"^Available Kernels:\s*\n((?:\s*\d+\. .*\n?)+)", re.MUL
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there are no counters. `lasting` says that the next try on this machine would end the same way."""
+    """The reason why there are no counters. `lasting` says that the next try on this machine would end the same way."""
 
     message: str
     remedy: str
@@ -63,7 +63,7 @@ _REFUSALS: tuple[tuple[str, Refusal], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """`status` is the program's exit code where the log tells one; `profiled` counts finished launches."""
+    """A log. `status` is the program's exit code if the log says it. `profiled` counts finished launches."""
 
     text: str
 
@@ -74,7 +74,7 @@ class Log:
 
     @property
     def ended_it(self) -> bool:
-        """Whether the tool itself ended the program, whose exit code is then not the program's."""
+        """Say whether the tool itself ended the program. Then the exit code is not the program's."""
         return _SHUT_DOWN in self.text
 
     @property
@@ -83,7 +83,7 @@ class Log:
 
     @property
     def launched(self) -> tuple[str, ...]:
-        """The kernels that were launched and not asked for, where it lists them: mangled names."""
+        """Return the mangled names of the kernels that were launched and not asked for, if the log lists them."""
         match = _AVAILABLE.search(self.text)
         if not match:
             return ()
@@ -95,7 +95,7 @@ class Log:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why counters could not be read, if that is what the log says; a program that failed is none."""
+        """Return why counters could not be read, if the log says so. A program that failed is no such reason."""
         text = "\n".join(self.errors)
         for pattern, refusal in _REFUSALS:
             if re.search(pattern, text):

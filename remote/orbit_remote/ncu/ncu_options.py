@@ -42,7 +42,9 @@ Detail = Literal["click", "full"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`readers` are folders in which NVIDIA's own `ncu_report` may be imported, the one of this version first."""
+    """The tool. `readers` are folders from which NVIDIA's own `ncu_report` may be imported, the one of this version
+    first.
+    """
 
     path: str
     version: str
@@ -50,7 +52,7 @@ class Tool:
 
     @property
     def too_old(self) -> str:
-        """Why it cannot be used, in a sentence; empty where it can."""
+        """Return why the tool is too old to be used, in a sentence. Return "" if it is not."""
         numbers = tuple(int(part) for part in self.version.split(".")[:2] if part.isdigit())
         if numbers >= _OLDEST or not numbers:
             return ""
@@ -61,7 +63,7 @@ class Tool:
 
 
 def find() -> Tool | None:
-    """The `ncu` of the path, else of the newest toolkit or package there is."""
+    """Return the `ncu` on the path, else that of the newest toolkit or package."""
     for path in _candidates():
         if version := _version(str(path), path.stat().st_mtime_ns):
             return Tool(str(path), version, tuple(map(str, _readers(path, version))))
@@ -102,7 +104,9 @@ def _version(path: str, changed: int) -> str:  # noqa: ARG001 - an ncu that was 
 
 
 def _readers(path: Path, version: str) -> list[Path]:
-    """Beside the program itself, which may be a link or a script that starts another."""
+    """Return the folders of readers beside the program itself. The path may be a link, or a script that starts
+    another program.
+    """
     near = [parent / "extras" / "python" for parent in path.resolve().parents[:4]]
     release = ".".join(version.split(".")[:3])
     places = (f"/opt/nvidia/nsight-compute/{release}*", f"/usr/local/cuda*/nsight-compute-{release}*")
@@ -113,9 +117,9 @@ def _readers(path: Path, version: str) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class ProfileOrder:
-    """What is profiled. `symbols` are mangled names, any kernel where there are none; `pattern` is used instead
-    where those are too many. `marked` waits for the program to say where (`under_profiler`). `sources`
-    puts the source files, as they lie on the disk, into the report. `sections` are collected in place of those of `detail`.
+    """What is profiled. `symbols` are mangled names; without them any kernel is profiled. If they are too many,
+    `pattern` is used instead. `marked` waits for the program to say where (`under_profiler`). `sources` puts the
+    source files, as they lie on the disk, into the report. `sections` replace those of `detail`.
     """
 
     report: Path
@@ -129,8 +133,8 @@ class ProfileOrder:
 
 
 def command(tool: Tool, order: ProfileOrder, program: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Clocks are left alone: locking them needs rights, and changes what is measured. Of each launch
-    configuration the first launch is profiled, however many there are.
+    """Return the command line of a profile. Clocks are left alone: locking them needs rights, and changes what is
+    measured. The first launch of each launch configuration is profiled, however many there are.
     """
     wanted = (
         ["--set", "full"]
@@ -162,5 +166,5 @@ def _names(order: ProfileOrder) -> str:
 
 
 def _literal(symbol: str) -> str:
-    """Mangled names hold no sign of a regular expression but `.` and `$`."""
+    """Return a mangled name as a regular expression. Only `.` and `$` in it have a meaning there."""
     return re.sub(r"([^\w])", r"\\\1", symbol)

@@ -1,5 +1,5 @@
-"""A program under Nsight Compute: interrupted when enough is counted or it takes too long, so that the report is
-written; killed if that does not help.
+"""Runs a program under Nsight Compute. It is interrupted when enough is counted or it takes too long, so that the
+report is written, and killed if that does not help.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Stopped = Literal["", "enough", "limit"]
 
 @dataclass(slots=True)
 class Under:
-    """One run under the tool; `stopped` says why it was ended early, `compiled` is where its child puts what Triton
-    made.
+    """One run under the tool. `stopped` says why it was ended early. `compiled` is the folder in which its child puts
+    what Triton made.
     """
 
     tool: Tool
@@ -40,7 +40,7 @@ class Under:
 
     @classmethod
     def make(cls, tool: Tool, scratch: Path, limit_s: float, **wanted: Any) -> Under:
-        """`wanted` are the fields of `ProfileOrder` but its files, which lie in `scratch`."""
+        """Make a run. `wanted` are the fields of `ProfileOrder` except its files, which lie in `scratch`."""
         folder = scratch / "profile"
         folder.mkdir()
         (folder / "compiled").mkdir()
@@ -70,8 +70,8 @@ class Under:
         return self.order.report if self.order.report.is_file() else None
 
     async def watch(self, pgid: int) -> None:
-        """Interrupt the group, as Ctrl-C does, at the limit of time or of launches: the tool then writes what it
-        has. To be cancelled when the group has ended.
+        """Interrupt the group, as Ctrl-C does, at the limit of time or of launches. The tool then writes what it has.
+        Cancel this when the group has ended.
         """
         began = _now()
         while not self.stopped:

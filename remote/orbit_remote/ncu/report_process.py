@@ -1,7 +1,7 @@
 """The warm process that reads reports, and the worker's end of it.
 
-Apart from the worker, because NVIDIA's reader is a library of C++ that a damaged file may bring down, and
-because it need not fit the worker's Python. Warm, because loading it takes longer than reading a report.
+It is a separate process because NVIDIA's reader is a C++ library that a damaged file may crash, and because the
+reader need not fit the worker's Python. It is kept warm because loading takes longer than reading a report.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MISSING = (
 
 
 class ReportReader:
-    """Used on one event loop; one report at a time."""
+    """Reads reports. It is used on one event loop, for one report at a time."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -45,12 +45,12 @@ class ReportReader:
         self._busy = asyncio.Lock()
 
     async def prepare(self, folders: Sequence[str]) -> None:
-        """Have a process that has loaded the module of the first of these folders that has one that loads."""
+        """Start a process that has loaded the reader's module, from the first of these folders whose module loads."""
         async with self._busy:
             await self._start(tuple(folders))
 
     async def read(self, folders: Sequence[str], request: ReportRequest) -> ReportAnswer:
-        """What goes wrong is in the answer: also the end of the process."""
+        """Read a report. Any failure is in the answer, also the end of the process."""
         async with self._busy:
             try:
                 process = await self._start(tuple(folders))
@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _next_line() -> str:
-    """The next request; empty at the end, and when none has come for a while."""
+    """Return the next request. Return "" at the end, and if none has come for a while."""
     ready, _, _ = select.select([sys.stdin], [], [], _IDLE_S)
     return sys.stdin.readline() if ready else ""
 

@@ -1,8 +1,8 @@
-"""A report of Nsight Compute, read by NVIDIA's own `ncu_report`, as `Profile`s.
+"""Reads a report of Nsight Compute with NVIDIA's own `ncu_report`, as `Profile`s.
 
-For the process that has that module loaded (`report_process`). A number that is missing, not finite or not a
-number is left out. Which instructions belong to which lines is read from the compiled code that every
-report carries; reports of code without line information have none.
+It runs in the process that has that module loaded (`report_process`). A number that is missing or not finite is left
+out. The compiled code in every report says which instructions belong to which lines; reports of code without line
+information have no lines.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ _MOST_SASS = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """`path` is the author's file, `files` are further files of theirs that were compiled into it: code of any
-    other is the library's. `users` says that files outside of Python's own folders are the author's too. `ptx` is a
-    folder of Triton's PTX of the kernels that ran. A report without `path` is of another machine: every file outside of
-    a toolkit's and a package's folders is the author's, and nobody asks for machine code.
+    """What to read. `path` is the author's file; `files` are further files of theirs that were compiled into it. Code
+    of any other file is the library's. `users` says that files outside of Python's own folders are the author's too.
+    `ptx` is a folder with Triton's PTX of the kernels that ran.
+
+    A report without `path` is from another machine. Then every file outside of a toolkit's and a package's folders is
+    the author's, and no machine code is read.
     """
 
     report: str
@@ -65,10 +67,10 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
-    """`left_out` are launches in the report beyond the most that were asked for. `problem` says why there is
-    nothing. `sass` has the machine code of each profile, empty where an earlier one's of its symbol is the same.
-    `sources` are the author's files that the lines name, by the content hash of the text in the report, empty where it
-    has none. `device` is the GPU's name.
+    """What was read. `left_out` counts launches in the report beyond the limit. `problem` says why there is nothing.
+    `sass` has the machine code of each profile; "" if an earlier profile of its symbol has the same. `sources` are
+    the author's files that the lines name, by the content hash of their text in the report; "" if it has none.
+    `device` is the GPU's name.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -108,7 +110,7 @@ def read(ncu_report: Any, request: ReportRequest) -> ReportAnswer:
 
 
 def _sources(actions: list[Any], named: set[str]) -> dict[str, str]:
-    """The content hash of each of the files as the report has it; empty where it has no text."""
+    """Return the content hash of each file's text in the report. It is "" if the report has no text."""
     texts: dict[str, str] = {}
     for action in actions:
         texts |= {
@@ -130,7 +132,7 @@ Tables = dict[str, list[FunctionLines]]
 
 
 def _line_tables(request: ReportRequest, symbols: set[str]) -> Tables:
-    """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
+    """Return the line tables of these functions. The report has the ELF files of their code, as they were loaded."""
     texts = (
         [regular_files.text(path, limits.PTX) for path in Path(request.ptx).glob("*.ptx")]
         if request.ptx
@@ -170,7 +172,9 @@ class _LaunchReader:
         )
 
     def sass(self, action: Any) -> str:
-        """Empty where the symbol has one code, and that has been told."""
+        """Return a launch's machine code. Return "" if its symbol has only one code, and that has been returned
+        before.
+        """
         symbol = _symbol(action)
         if symbol in self._reported and len(self._lines.get(symbol, [])) < 2:
             return ""
@@ -184,7 +188,7 @@ class _LaunchReader:
         )
 
     def _metrics(self, action: Any) -> Iterator[tuple[str, Metric]]:
-        """Numbers of the launch as a whole."""
+        """Yield the numbers of the launch as a whole."""
         kind: Any = self._module.IMetric
         numbers = {kind.ValueKind_FLOAT, kind.ValueKind_DOUBLE, kind.ValueKind_UINT32, kind.ValueKind_UINT64}
         for name in action.metric_names():
@@ -232,7 +236,7 @@ class _LaunchReader:
         return counts.lines()
 
     def _frames(self, action: Any, symbol: str) -> Callable[[int], tuple[Frame, ...]]:
-        """From an instruction's address to its lines, innermost first."""
+        """Return a function from an instruction's address to its lines, innermost first."""
         begin = _first_instruction(action)
         table = self._table(action, symbol, begin) if begin is not None else None
         known: dict[int, tuple[Frame, ...]] = {}
@@ -250,7 +254,7 @@ class _LaunchReader:
         return frames
 
     def _table(self, action: Any, symbol: str, begin: int) -> FunctionLines | None:
-        """Of several tables the one that says the same of the instructions as NVIDIA's reader does."""
+        """Return, among several tables, the one that agrees with NVIDIA's reader about the instructions."""
         tables = self._lines.get(symbol, [])
         if len(tables) < 2:
             return next(iter(tables), None)
@@ -273,7 +277,7 @@ def _symbol(action: Any) -> str:
 
 
 def _by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
-    """(address, count) of every instruction that the metric has a value of."""
+    """Yield (address, count) for every instruction for which the metric has a value."""
     count = metric.num_instances()
     if not count or not metric.has_correlation_ids():
         return
@@ -291,7 +295,9 @@ def _first_instruction(action: Any) -> int | None:
 
 
 def _instructions(action: Any, first: int) -> list[str]:
-    """Jumps within the kernel go to an offset in it. NVIDIA's reader takes about 50 us for each."""
+    """Return the text of the instructions. Jumps within the kernel go to an offset in it. NVIDIA's reader takes about
+    50 us for each.
+    """
     texts: list[str] = []
     while len(texts) < sass_listing.MOST and (
         text := str(action.sass_by_pc(first + len(texts) * sass_listing.INSTRUCTION) or "")
@@ -315,7 +321,7 @@ def _extents(metrics: dict[str, Metric], what: str) -> tuple[int, int, int] | No
 
 
 def _plain(text: str) -> str:
-    """Without the links of Nsight Compute's own pages: `@section:Id:words@`, `@url:words:https://…@`."""
+    """Remove the links of Nsight Compute's own pages: `@section:Id:words@`, `@url:words:https://…@`."""
 
     def words(match: re.Match[str]) -> str:
         kind = match[0][1:4]
