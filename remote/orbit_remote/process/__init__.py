@@ -1,1 +1,1 @@
-"""Child processes: groups that end whole, programs with limits."""
+"""Child processes: groups that end as a whole, programs with limits."""

@@ -1,4 +1,4 @@
-"""Names of files between the author's machine and the one that has a copy of them, both ways."""
+"""Translates names of files between the author's machine and the one that has a copy of them, both ways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = r"(?P<rest>[\\/][^\s:;,\"'<>|()\[\]]*)?"
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """`pairs` are (the author's folder, the same folder here), both absolute and without a last slash.
+    """Pairs of (the author's folder, the same folder here), both absolute and without a last slash.
 
     The author's may be in Windows' spelling; here it is always POSIX.
     """
@@ -24,7 +24,9 @@ class Paths:
     pairs: tuple[tuple[str, str], ...]
 
     def inward(self, text: str) -> str:
-        """Every name under one of the author's folders in `text`, a path or a flag, as it is here."""
+        """Return `text`, a path or a flag, with every name under one of the author's folders replaced by the name
+        here.
+        """
         for author, here in sorted(self.pairs, key=lambda pair: -len(pair[0])):
             windows = _is_windows(author)
             folder = (
@@ -42,7 +44,7 @@ class Paths:
         return text
 
     def outward(self, text: str) -> str:
-        """Every name under one of the folders here in `text` as the author knows it."""
+        """Return `text` with every name under one of the folders here replaced by the author's name."""
         for author, here in sorted(self.pairs, key=lambda pair: -len(pair[1])):
             name = re.compile(re.escape(here) + r"(?![\w.-])" + _NAME)
 
@@ -54,7 +56,7 @@ class Paths:
         return text
 
     def job(self, job: Job, tree: str) -> Job:
-        """The job as it is to be done here; a folder that did not travel becomes `tree`."""
+        """Return the job for this machine. A folder that was not sent becomes `tree`."""
         directory = self.inward(job.directory) if job.directory else None
         return replace(
             job,
@@ -68,7 +70,7 @@ class Paths:
         )
 
     def event(self, event: dict[str, Any]) -> dict[str, Any]:
-        """An event as the author is to see it: names of files in it, but not what the program printed."""
+        """Return an event for the author: names of files in it are replaced, but not what the program printed."""
         if event.get("kind") == "output":
             return event
         return {

@@ -1,7 +1,7 @@
-"""The environment of the client that a job is for: a worker that serves several clients uses none of its own.
+"""The environment of the client that a job is for. A worker that serves several clients uses none of its own.
 
-Each client's tasks, and the threads they start, see that client's variables here. Outside of them, and in a worker
-that serves one client over pipes, it is the process's own environment.
+Each client's tasks, and the threads they start, see that client's variables here. Elsewhere, and in a worker that
+serves one client over pipes, it is the process's own environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _variables: ContextVar[Mapping[str, str] | None] = ContextVar("client environmen
 
 
 def use(variables: Mapping[str, str]) -> None:
-    """From now on in this task, and in those that it creates."""
+    """Use these variables in this task, and in those that it creates."""
     _variables.set(variables)
 
 
@@ -29,6 +29,6 @@ def current() -> Mapping[str, str]:
 
 
 def which(program: str) -> str | None:
-    """`shutil.which` with the client's PATH."""
+    """Return `shutil.which` with the client's PATH."""
     known = _variables.get()
     return shutil.which(program, path=None if known is None else known.get("PATH", os.defpath))

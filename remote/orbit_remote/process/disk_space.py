@@ -1,7 +1,7 @@
-"""Folders without disk space, and jobs that fill a disk.
+"""Finds folders without disk space, and jobs that fill a disk.
 
-A full folder is found by writing there, because compilers report it as each other's fault: nvcc with a full TMPDIR says "Failed to
-preprocess host compiler properties", and nothing of a disk.
+A full folder is found by writing there, because compilers do not report it as such: nvcc with a full TMPDIR says
+"Failed to preprocess host compiler properties", and does not mention a disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROOM = 4 << 20
 
 
 def temporary() -> Path:
-    """Where compilers write what they delete again, full or not; Python's own choice passes over full folders."""
+    """Return where compilers write temporary files, full or not. Python's own choice skips full folders."""
     variables = client_environment.current()
     if os.name == "nt":
         return Path(variables.get("TMP") or variables.get("TEMP") or tempfile.gettempdir())
@@ -36,7 +36,7 @@ def temporary() -> Path:
 
 
 def full(folder: Path) -> bool:
-    """Whether the folder has no space left for a compilation. Writes 4 MiB to it and removes them."""
+    """Say whether the folder has no space left for a compilation. It writes 4 MiB there and removes them."""
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             block = bytes(1 << 20)
@@ -57,7 +57,7 @@ def no_temporary() -> Failure:
 
 
 def unusable(error: OSError) -> Failure:
-    """Return, in a sentence, that a file could not be written or read."""
+    """Return the failure, in a sentence, that a file could not be written or read."""
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Failure("infrastructure", f"the disk is full{where}", "free some space and run it again")
@@ -80,8 +80,9 @@ MOST: Final = Most()
 
 
 class Room:
-    """The disk space that a job may still take. `own` is the folder that goes with the job, None where it has none; `places` are
-    folders whose file systems it writes to as well. Files that are deleted but open are in no folder: only the free space shows them.
+    """The disk space that a job may still take. `own` is the job's own folder, None if it has none. `places` are
+    folders whose file systems it writes to as well. Files that are deleted but open are in no folder: only the free
+    space shows them.
     """
 
     def __init__(self, own: Path | None, places: Iterable[Path], most: Most = MOST) -> None:
@@ -95,7 +96,9 @@ class Room:
                 self._disks.setdefault(disk[0], ([], disk[1]))[0].append(place)
 
     def failure(self, written: Callable[[], int]) -> Failure | None:
-        """Why the job has to be ended; None where it may go on. `written` says how many bytes its processes have written so far."""
+        """Return why the job has to be ended. Return None if it may go on. `written` says how many bytes its
+        processes have written so far.
+        """
         size, files = _size_of(self._own, self._most) if self._own else (0, 0)
         if size > self._most.size or files > self._most.files:
             limit = _gib(self._most.size) if size > self._most.size else f"{self._most.files:,} files"
@@ -123,7 +126,7 @@ class Room:
 
 
 def _free(disk: int, places: Iterable[Path]) -> tuple[Path, int] | None:
-    """The first of the places that still is on the disk, and how much is free there."""
+    """Return the first of the places that is still on the disk, and how much is free there."""
     for place in places:
         with contextlib.suppress(OSError):
             if place.stat().st_dev == disk:
@@ -132,7 +135,9 @@ def _free(disk: int, places: Iterable[Path]) -> tuple[Path, int] | None:
 
 
 def _size_of(folder: Path, most: Most) -> tuple[int, int]:
-    """Bytes on the disk, and number of entries, of all that is in a folder; counted until either is too much."""
+    """Return bytes on the disk, and number of entries, of all that is in a folder. Counting stops when either is too
+    much.
+    """
     size = files = 0
     waiting = [str(folder)]
     while waiting and size <= most.size and files <= most.files:

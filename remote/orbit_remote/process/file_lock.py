@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def opened(path: Path, *, mode: int = 0o600) -> int:
-    """A descriptor of the lock file, which is made where it is missing; to be closed by the caller, which gives the lock
-    back. Raises OSError, for a link too.
+    """Return a descriptor of the lock file, which is made if it is missing. The caller closes it, which releases the
+    lock. Raises OSError, for a link too.
 
-    For reading: a lock needs no more, and a file of another user's may be shared that way.
+    It is opened for reading: a lock needs no more, and so another user's file may be shared.
     """
     try:
         return opened_if_there(path)
@@ -27,7 +27,7 @@ def opened(path: Path, *, mode: int = 0o600) -> int:
 
 
 def opened_if_there(path: Path) -> int:
-    """As `opened`, of a file that is not made. Raises OSError."""
+    """Open as `opened` does, but do not make the file. Raises OSError."""
     descriptor = os.open(path, _flags())
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -40,8 +40,8 @@ def _flags() -> int:
 
 
 def taken_at(path: Path, *, mode: int = 0o600) -> int | None:
-    """A descriptor that has the lock of the file at `path`, which is made where it is missing; None where somebody else
-    has it, or removes it in this moment. Raises OSError.
+    """Return a descriptor that has the lock of the file at `path`, which is made if it is missing. Return None if
+    somebody else has the lock, or removes the file at this moment. Raises OSError.
     """
     descriptor = opened(path, mode=mode)
     if taken(descriptor) and is_at(descriptor, path):
@@ -51,7 +51,7 @@ def taken_at(path: Path, *, mode: int = 0o600) -> int | None:
 
 
 def waited_for(path: Path) -> int:
-    """As `taken_at`, once whoever else has it gives it back. Raises OSError."""
+    """Lock as `taken_at` does, and wait while somebody else has the lock. Raises OSError."""
     import fcntl
 
     while True:
@@ -63,7 +63,7 @@ def waited_for(path: Path) -> int:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether a file is still the one of that name: its owner may have removed it before it was locked."""
+    """Say whether an open file is still the one with that name: its owner may have removed it before it was locked."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     return False

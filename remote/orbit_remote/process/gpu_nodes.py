@@ -1,4 +1,4 @@
-"""Whether this machine has an NVIDIA GPU, without asking CUDA"""
+"""Finds out whether this machine has an NVIDIA GPU, without asking CUDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the host code of a program does that launches nothing: whether it computes or waits, and in which function."""
+"""Finds what the host code of a program does that launches nothing: whether it computes or waits, and in which
+function.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _FRAME = re.compile(
 
 
 def of(group: int, nvcc: str | None, own: Callable[[str], str | None]) -> tuple[str, Place | None]:
-    """Return words such as `computed, in spin`, and the line, where the program has line information and a debugger is here; no
-    words where the group has no process. `own` names the author's files. Takes a few tenths of a second. Linux only.
+    """Return words such as `computed, in spin`, and the line, if the program has line information and a debugger is
+    here. Return no words if the group has no process. `own` names the author's files. Takes a few tenths of a second.
+    Linux only.
     """
     before = _used(group)
     if not before:
@@ -40,8 +43,8 @@ def of(group: int, nvcc: str | None, own: Callable[[str], str | None]) -> tuple[
 
 
 def _used(group: int) -> dict[int, tuple[str, int]]:
-    """Return the state of each process of a group - R: it runs, or would if a core were free - and the clock ticks that it has
-    used (proc(5), /proc/pid/stat).
+    """Return the state of each process of a group and the clock ticks that it has used (proc(5), /proc/pid/stat). In
+    the state R it runs, or would run if a core were free.
     """
     used: dict[int, tuple[str, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -69,8 +72,8 @@ def _frames(pid: int, nvcc: str | None) -> str:
 
 
 def innermost(frames: str, own: Callable[[str], str | None]) -> tuple[str, Place | None]:
-    """Return the author's innermost function, and its line if that is known: the first frame in a file of the author's, else the
-    first of the program itself.
+    """Return the author's innermost function, and its line if that is known: the first frame in a file of the
+    author's, else the first of the program itself.
     """
     program = ""
     for frame in _FRAME.finditer(frames):

@@ -1,15 +1,14 @@
-"""Child processes that can be ended whole: each leads a group of its own.
+"""Child processes that can be ended as a whole: each leads a process group of its own.
 
-A group is ended with SIGKILL, grandchildren included; a compiler or a user's program has nothing to
-save. On Linux a child is also killed when the process that started it dies. Windows has no groups
-in this sense: there only the child itself is ended.
+A group is ended with SIGKILL, grandchildren included; a compiler or a user's program has nothing to save. On Linux a
+child is also killed when the process that started it dies. Windows has no such groups: there only the child itself is
+ended.
 
-A process can leave its group (`setsid`, a double fork, a daemon). On Linux it is found all the same:
-every leader is the reaper of what is below it, so an orphan stays below its own job's leader while
-that lives, and comes to us when the leader has ended. A child of ours that we did not start is hence
-a stray of a job that is over, whatever else runs: no name, variable or snapshot has to tell whose it
-is. What nobody here can find is work handed to another service (`systemd-run`, a container engine),
-and what runs as another user cannot be ended.
+A process can leave its group (`setsid`, a double fork, a daemon). On Linux it is found nevertheless. Every leader is
+the reaper of what is below it: an orphan stays below its own job's leader while that lives, and comes to us when the
+leader has ended. So a child of ours that we did not start is a stray of a job that is over, whatever else runs. No
+name, variable or snapshot is needed to know whose it is. Work that was handed to another service (`systemd-run`, a
+container engine) cannot be found here, and what runs as another user cannot be ended.
 """
 
 from __future__ import annotations
@@ -54,17 +53,20 @@ def new_mark() -> str:
 
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:
-    """In a child, before exec: be killed when the thread that forked it ends; 0 for not at all. Linux only."""
+    """Arrange, in a child before exec, that it is killed when the thread that forked it ends; 0 for not at all. Linux
+    only.
+    """
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, by)
 
 
 def end_after_parent() -> None:
-    """End a few seconds after the thread that started this process has, whatever this process computes. Linux only.
+    """Arrange that this process ends a few seconds after the thread that started it, whatever it computes. Linux
+    only.
 
-    A handler in Python, and any thread, would wait for a regular expression to let the interpreter go. So the kernel
-    sends SIGQUIT, whose handler is the C library's `alarm`: called with the signal's number, 3, it has the process
-    killed 3 s later.
+    A handler in Python, and any thread, would wait for a regular expression to release the interpreter. So the kernel
+    sends SIGQUIT, whose handler is the C library's `alarm`. It is called with the signal's number, 3, and so has the
+    process killed 3 s later.
     """
     if sys.platform == "linux":
         library = ctypes.CDLL(None)
@@ -74,8 +76,8 @@ def end_after_parent() -> None:
 
 
 def limit_memory(most: int) -> None:
-    """In a child, before exec: no process of it gets more than `most` bytes of memory of its own, nor writes a file larger than
-    a compiler may. Linux only.
+    """Limit a child before exec: no process of it gets more than `most` bytes of memory of its own, nor writes a file
+    larger than a compiler may. Linux only.
     """
     if _prctl is not None:
         import resource
@@ -90,9 +92,9 @@ def limit_memory(most: int) -> None:
 
 
 def reap_orphans() -> None:
-    """Become the parent of everything below this process that loses its own. Linux only.
+    """Become the parent of everything below this process that loses its own parent. Linux only.
 
-    Outlasts exec, and is not inherited by a fork.
+    This outlasts exec, and is not inherited by a fork.
     """
     if _prctl is not None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -118,8 +120,8 @@ _starting: set[asyncio.Future[asyncio.subprocess.Process]] = set()
 
 
 def adopt() -> None:
-    """From now on `finish` ends strays too: for a process whose children are all started by `start`,
-    or stay in its own session. Linux only.
+    """Make `finish` end strays too. This is for a process whose children are all started by `start`, or stay in its
+    own session. Linux only.
     """
     global _adopts  # noqa: PLW0603 - a property of the process
     reap_orphans()
@@ -137,8 +139,8 @@ async def start(
     limit: int = 1 << 20,
     memory: int | None = None,
 ) -> asyncio.subprocess.Process:
-    """Start `command` as the leader of a new group; `limit` is for the longest line that is read of it, `memory` the
-    bytes that each of its processes may have. Raises OSError where it cannot be started.
+    """Start `command` as the leader of a new group. `limit` is for the longest line that is read of it, `memory` is
+    the bytes that each of its processes may have. Raises OSError if it cannot be started.
     """
     posix = os.name == "posix"
     creating = asyncio.ensure_future(
@@ -181,7 +183,7 @@ def kill_group(pgid: int) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this id exists; on Windows, where asking would end it, always True."""
+    """Say whether a process of this id exists. On Windows it is always True, because asking would end the process."""
     if os.name != "posix":
         return True
     try:
@@ -194,8 +196,9 @@ def alive(pid: int) -> bool:
 
 
 class Continued:
-    """Has a process go on that a user's program has stopped (SIGSTOP, or a trace whose tracer has ended), for as long as it is
-    `wanted`; looked at once a second, from `watch` on. It could not say that it is stopped. Linux only.
+    """Makes a process go on that a user's program has stopped (SIGSTOP, or a trace whose tracer has ended), as long
+    as it is `wanted`. A stopped process could not report that. It is checked once a second, from `watch` on. Linux
+    only.
     """
 
     def __init__(self, pid: int, wanted: Callable[[], bool]) -> None:
@@ -248,8 +251,7 @@ async def _end_adopted() -> None:
 def kill_strays(ours: Callable[[int, int], bool]) -> set[int]:
     """Kill every child of this process for which `ours(pid, session)` is false, and all below it.
 
-    Returns those that were still there, and is then to be called again: what is killed leaves orphans.
-    Linux only.
+    Return those that were still there. Then call it again, because the killed processes leave orphans. Linux only.
     """
     children = _children()
     adopted = [pid for pid, sid in children.get(os.getpid(), {}).items() if not ours(pid, sid)]
@@ -267,7 +269,7 @@ def kill_strays(ours: Callable[[int, int], bool]) -> set[int]:
 
 
 def end_strays(ours: Callable[[int, int], bool]) -> None:
-    """`kill_strays` until none is left, or for a while: what the kernel holds on to ends when it can."""
+    """Call `kill_strays` until none is left, or for a while. Processes that the kernel holds on to end when they can."""
     deadline = time.monotonic() + _STRAYS_S
     pause, longest = _LOOK_S
     while (left := kill_strays(ours)) - _stuck:
@@ -288,7 +290,9 @@ def stop_below(root: int, stopped: list[int]) -> None:
 
 
 def _below(root: int) -> list[int]:
-    """What is below a process. A look takes 10 µs for each thread, and at every process of the machine milliseconds."""
+    """Return the processes below a process. This takes 10 µs for each thread, or milliseconds to look at every
+    process of the machine.
+    """
     below, by_parent = [root], None
     for pid in below:
         try:
@@ -318,7 +322,7 @@ def _kill(pid: int) -> bool:
 
 
 def _children() -> dict[int, dict[int, int]]:
-    """Parent -> its children, each with its session. (`/proc/*/task/*/children` is not in every kernel.)"""
+    """Return parent -> its children, each with its session. (`/proc/*/task/*/children` is not in every kernel.)"""
     by_parent: dict[int, dict[int, int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -330,7 +334,7 @@ def _children() -> dict[int, dict[int, int]]:
 
 
 def command(pid: int) -> list[bytes]:
-    """The command line of a process; empty if it has ended. Linux only."""
+    """Return the command line of a process. It is empty if the process has ended. Linux only."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as words:  # noqa: PTH123
             return words.read().split(b"\0")
@@ -339,8 +343,8 @@ def command(pid: int) -> list[bytes]:
 
 
 def memory(root: int) -> int | None:
-    """Bytes of memory that a process and all below it hold, each shared page counted for its share; None where the
-    system does not say. Linux only.
+    """Return the bytes of memory that a process and all below it hold. Each shared page counts for its share. Return
+    None if the system does not say. Linux only.
     """
     if _prctl is None:
         return None
@@ -349,12 +353,16 @@ def memory(root: int) -> int | None:
 
 
 def written(root: int) -> int:
-    """Bytes that a process and all below it have written to files, pipes and sockets, as far as the system says. Linux only."""
+    """Return the bytes that a process and all below it have written to files, pipes and sockets, as far as the system
+    says. Linux only.
+    """
     return sum(_written(pid) for pid in _tree(root)) if _prctl is not None else 0
 
 
 def _written(pid: int) -> int:
-    """Of one process, and of its children that have ended: what it passed to `write`, or what was written through mapped memory."""
+    """Return what one process and its ended children have written: what they passed to `write`, or what was written
+    through mapped memory.
+    """
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/io", "rb") as counts:  # noqa: PTH123
         known = dict(line.split(b":") for line in counts.read().splitlines())
         return max(int(known.get(name, 0)) for name in (b"wchar", b"write_bytes"))
@@ -380,8 +388,8 @@ def _proportional(pid: int) -> int | None:
 def end_marked(worker: str) -> None:
     """Kill the programs of a worker that was killed before it could end them. Linux only.
 
-    They were handed to init, so that their environment alone tells whose they are: a daemon that
-    cleared or overwrote its own is not found.
+    They were handed to init, so only their environment says whose they are. A daemon that cleared or overwrote its
+    environment is not found.
     """
     if _prctl is None:
         return
@@ -400,10 +408,10 @@ def end_marked(worker: str) -> None:
 
 
 async def exit_status(process: asyncio.subprocess.Process) -> int:
-    """The leader's exit code, or minus its signal, as soon as it ends.
+    """Return the leader's exit code, or minus its signal, as soon as it ends.
 
-    `Process.wait` would also wait for the pipes, which a process that left the group may hold open
-    for as long as it likes.
+    `Process.wait` would also wait for the pipes, which a process that left the group may hold open as long as it
+    likes.
     """
     if hasattr(os, "pidfd_open") and process.returncode is None:
         with contextlib.suppress(OSError):  # reaped already
@@ -436,10 +444,11 @@ async def communicate(
     limit: int = limits.OUTPUT.most,
     memory: int | None = None,
 ) -> tuple[int, str, str]:
-    """Run `command` to its end: (status, stdout, stderr), each output cut at `limit` bytes; `memory` as in `start`.
+    """Run `command` to its end. Return (status, stdout, stderr), each output cut at `limit` bytes. `memory` is as in
+    `start`.
 
-    Raises OSError where it cannot be started and TimeoutError after `timeout_s`. However this ends,
-    cancellation included, the whole group is gone when it returns.
+    Raises OSError if it cannot be started and TimeoutError after `timeout_s`. However this ends, cancellation
+    included, the whole group is gone when it returns.
     """
     process = await start(command, cwd=cwd, env=env, memory=memory)
     if started:

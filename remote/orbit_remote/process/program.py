@@ -1,4 +1,4 @@
-"""Run a user's program as it is, keep a bounded part of what it prints, and end it whole."""
+"""Runs a user's program unchanged, keeps a bounded part of its output, and ends it as a whole."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PASSED_PREFIXES = (
 
 
 def environment(source: Mapping[str, str], extra: Sequence[str] = ()) -> dict[str, str]:
-    """The variables that a job may see: an allow-list, so that tokens and sockets stay out."""
+    """Return the variables that a job may see. They are an allow-list, so that tokens and sockets stay out."""
     wanted = set(extra)
     return {
         name: value
@@ -50,7 +50,7 @@ def environment(source: Mapping[str, str], extra: Sequence[str] = ()) -> dict[st
 
 
 class HeadAndTail:
-    """The head and the tail of a stream of text."""
+    """The beginning and the end of a stream of text."""
 
     def __init__(self, limit: int = KEPT) -> None:
         self._limit = limit
@@ -67,7 +67,7 @@ class HeadAndTail:
 
     @property
     def seen(self) -> int:
-        """Characters that have come."""
+        """Return how many characters have come."""
         return len(self._head) + self.dropped + len(self._tail)
 
     def text(self) -> str:
@@ -78,7 +78,9 @@ class HeadAndTail:
 
 @dataclass(frozen=True, slots=True)
 class EndedProgram:
-    """`status` is the exit code, or minus the signal; None where the time limit ended it. `failure` is why we ended it otherwise."""
+    """How a program ended. `status` is the exit code, or minus the signal; None if the time limit ended it. `failure`
+    is the other reason why we ended it.
+    """
 
     status: int | None
     stdout: str
@@ -99,10 +101,10 @@ async def run(
     output: Output,
     limit: asyncio.Timeout | None = None,
 ) -> EndedProgram:
-    """Run to the end or the limit, which somebody else may hold as `limit`. Cancelled or not, no process of its group is left;
-    on Linux, none at all.
+    """Run to the end or the limit, which a caller may pass as `limit` to change it. Cancelled or not, no process of
+    its group is left; on Linux, none at all.
 
-    Raises OSError where the program cannot be started.
+    Raises OSError if the program cannot be started.
     """
     began = time.perf_counter()
     mark = {process_groups.MARK: os.environ[process_groups.MARK]} if process_groups.MARK in os.environ else {}
@@ -135,7 +137,7 @@ async def run(
 
 
 class Printed:
-    """What a process prints, kept and passed on from now on."""
+    """Keeps what a process prints, and passes it on."""
 
     def __init__(self, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, output: Output) -> None:
         self._out, self._err = HeadAndTail(), HeadAndTail()
@@ -149,8 +151,8 @@ class Printed:
             reader.cancel()
 
     async def read_out(self) -> None:
-        """Wait, the processes having ended, until the ends of the pipes, or, where somebody holds them, as long as more
-        comes. A busy machine reads late what was written in time.
+        """Wait, after the processes have ended, for the ends of the pipes. If somebody holds the pipes open, wait as
+        long as more output comes: a busy machine reads late what was written in time.
         """
         for _ in range(_GRACES):
             before = self._out.seen + self._err.seen

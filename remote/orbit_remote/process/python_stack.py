@@ -1,4 +1,6 @@
-"""Where the Python of a job's process is: written by the process itself when it gets a signal, also while it waits in C."""
+"""Finds where the Python of a job's process is. The process itself writes its stack when it gets a signal, also while
+it waits in C.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function
 
 
 def tell_on_signal(folder: Path) -> None:
-    """Have this process write its stack into the folder when it is asked."""
+    """Let this process write its stack into the folder when it is asked."""
     with contextlib.suppress(OSError, AttributeError):  # without it, a hang is told without its line
         file = os.open(folder / _FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         faulthandler.register(_SIGNAL, file=file, all_threads=False)
 
 
 def ask(pid: int, folder: Path, path: str) -> tuple[Place, str] | None:
-    """The line of the author's that a process is on, and the function; None where it does not say. `path` is its file."""
+    """Return the author's line and function in which a process is. Return None if it does not say. `path` is its
+    file.
+    """
     try:
         os.kill(pid, _SIGNAL)
     except OSError:

@@ -1,4 +1,6 @@
-"""Records on a stream of bytes: each a name and parts, with their lengths before them, so that parts are passed on as they are."""
+"""Records on a stream of bytes. Each has a name and parts, with their lengths before them, so that parts are passed
+on unchanged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Records:
         self._waiting = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[str, list[bytes]]]:
-        """Those that are whole with `data`."""
+        """Return the records that `data` completes."""
         self._waiting += data
         whole: list[tuple[str, list[bytes]]] = []
         at = 0

@@ -1,4 +1,4 @@
-"""The user's folder of sockets and locks: one that no other user can create, change or read."""
+"""The user's folder of sockets and locks. No other user can create, change or read it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _LONGEST = 80
 
 
 class RefusedError(Exception):
-    """The folder cannot be trusted; the text is a sentence with what to do."""
+    """The folder cannot be trusted. The text is a sentence with what to do."""
 
 
 def folder() -> Path:
-    """`$XDG_RUNTIME_DIR/orbit-lsp`, or `/tmp/orbit-lsp-UID` where there is no such variable; made where it is missing.
+    """Return `$XDG_RUNTIME_DIR/orbit-lsp`, or `/tmp/orbit-lsp-UID` if there is no such variable. It is made if it is
+    missing.
 
-    Raises RefusedError where somebody else could use it, OSError where it cannot be made. POSIX only.
+    Raises RefusedError if somebody else could use it, OSError if it cannot be made. POSIX only.
     """
     path = _place()
     with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""A tool that is asked something - its version, the devices it sees - in a blocking call, within bounds of time and memory."""
+"""Asks a tool something (its version, the devices it sees) in a blocking call, with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """`status` is the exit code, or minus the signal; of each stream the first part is kept."""
+    """A tool's answer. `status` is the exit code, or minus the signal. The first part of each stream is kept."""
 
     status: int
     stdout: str
@@ -33,8 +33,8 @@ def ask(
     stdin: str = "",
     limit: int = TOOL_OUTPUT.most,
 ) -> ToolAnswer:
-    """Run a tool to its end; `limit` bytes of each output are kept. Raises OSError where it cannot be started, and subprocess.TimeoutExpired, with its whole
-    process group ended.
+    """Run a tool to its end, and keep `limit` bytes of each output. Raises OSError if it cannot be started, and
+    subprocess.TimeoutExpired after its whole process group was ended.
     """
     process = subprocess.Popen(
         command,

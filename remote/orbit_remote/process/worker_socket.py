@@ -1,7 +1,8 @@
-"""The worker that this user's editors and commands share: found by its socket, started by the first client.
+"""The worker that this user's editors and commands share. The first client starts it; others find it by its socket.
 
-`worker/shared_worker.py` is the other side. What shares a worker has the same Python, cache folder, version
-of ours, and the same variables that count when a process starts (`handshake.loaded`): all else is a job's own.
+`worker/shared_worker.py` is the other side. Clients that share a worker have the same Python, cache folder and
+version of ours, and the same values of the variables that count when a process starts (`handshake.loaded`).
+Everything else belongs to a job.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _LOOK_S = 0.01
 
 
 class WorkerError(Exception):
-    """The worker cannot be started or has ended; the text is a sentence for the user, which has its `remedy` where it is not
-    to try again.
+    """The worker cannot be started or has ended. The text is a sentence for the user. It has its `remedy`, unless
+    that is to try again.
     """
 
     def __init__(self, text: str, remedy: str = "") -> None:
@@ -55,8 +56,8 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WantedWorker:
-    """The worker that is wanted, and what a client asks of it; `environment` are the client's variables, `release` is its
-    version.
+    """The worker that is wanted, and what a client asks of it. `environment` are the client's variables, `release` is
+    the client's version.
     """
 
     python: str
@@ -81,7 +82,7 @@ class Attached:
 
 
 async def attach(wanted: WantedWorker) -> Attached:
-    """Connect to the worker, which is started if there is none. Raises WorkerError, and OSError where the runtime folder
+    """Connect to the worker, and start it if there is none. Raises WorkerError, and OSError if the runtime folder
     cannot be used.
     """
     folder, key = _folder(), wanted.key
@@ -118,7 +119,7 @@ def _folder() -> Path:
 
 
 async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-    """None if no process listens. Raises WorkerError if a process of another user does."""
+    """Connect to a socket. Return None if no process listens. Raises WorkerError if a process of another user does."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(path), limit=LINE_LIMIT)
     except (FileNotFoundError, ConnectionError, BlockingIOError):
@@ -135,7 +136,7 @@ async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 async def _greet(
     wanted: WantedWorker, key: str, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], folder: Path
 ) -> handshake.Welcome | None:
-    """None where the worker ended instead of answering. Raises WorkerError."""
+    """Greet the worker. Return None if it ended instead of answering. Raises WorkerError."""
     reader, writer = streams
     hello = handshake.Hello(
         key, wanted.client, dict(wanted.environment), wanted.passed, sys.executable, wanted.cache_bytes,
@@ -165,7 +166,9 @@ async def _greet(
 
 
 def _start(folder: Path, key: str, wanted: WantedWorker) -> subprocess.Popen[bytes]:
-    """The process that becomes the worker by forking and ends; the caller has the lock. Raises WorkerError, OSError."""
+    """Start the process that becomes the worker by forking, and ends. The caller has the lock. Raises WorkerError,
+    OSError.
+    """
     _sweep(folder)
     path = folder / f"{key}.sock"
     path.unlink(missing_ok=True)
@@ -194,7 +197,7 @@ def _start(folder: Path, key: str, wanted: WantedWorker) -> subprocess.Popen[byt
 
 
 def _new_log(path: Path) -> IO[bytes]:
-    """For appending: the worker shortens it when it has become long."""
+    """Open a new log for appending, because the worker shortens it when it has become long."""
     path.unlink(missing_ok=True)
     return os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab"
@@ -211,7 +214,7 @@ def _stillborn(python: str, status: int, output: Path) -> str:
 
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncGenerator[None]:
-    """One client at a time starts a worker. The lock is the kernel's: it goes with its holder."""
+    """Let one client at a time start a worker. The kernel releases the lock with its holder."""
     while (descriptor := file_lock.taken_at(path)) is None:  # noqa: ASYNC110 - nobody tells when it is free
         await asyncio.sleep(_LOOK_S)  # starting a worker takes tenths of a second
     try:
@@ -224,7 +227,7 @@ async def _locked(path: Path) -> AsyncGenerator[None]:
 
 
 async def running() -> list[handshake.Status]:
-    """This user's workers, of any version of ours. Raises WorkerError where the runtime folder is not ours."""
+    """Return this user's workers, of any version of ours. Raises WorkerError if the runtime folder is not ours."""
     if sys.platform != "linux":
         return []
     statuses: list[handshake.Status] = []
@@ -237,8 +240,8 @@ async def running() -> list[handshake.Status]:
 
 
 async def stop(spared: Callable[[handshake.Status], bool] | None = None) -> list[int]:
-    """End this user's workers but those that are `spared`, with everything that they run; returns their process ids. One that does
-    not answer is killed. Raises WorkerError where the runtime folder is not ours.
+    """End this user's workers except those that are `spared`, with everything that they run. Return their process
+    ids. A worker that does not answer is killed. Raises WorkerError if the runtime folder is not ours.
     """
     if sys.platform != "linux":
         return []
@@ -282,7 +285,9 @@ def _listens(path: Path) -> bool:
 
 
 def _forget(folder: Path, key: str) -> None:
-    """What a worker that has ended left in the runtime folder, unless a client starts another one in its place."""
+    """Remove what a worker that has ended left in the runtime folder, unless a client starts another one in its
+    place.
+    """
     if (lock := file_lock.taken_at(folder / f"{key}.lock")) is not None:
         for suffix in ("sock", "pid", "log", "lock"):
             (folder / f"{key}.{suffix}").unlink(missing_ok=True)
@@ -297,7 +302,9 @@ def _sockets() -> list[Path]:
 
 
 async def _ask(path: Path, what: str, *, until_end: bool = False) -> dict[str, Any] | None:
-    """The answer; None where nobody listens, or none came in time. With `until_end` the connection has ended too."""
+    """Ask a worker, and return the answer. Return None if nobody listens, or none came in time. With `until_end`,
+    wait until the connection has ended too.
+    """
     try:
         streams = await _connect(path)
         if streams is None:
@@ -316,7 +323,7 @@ async def _ask(path: Path, what: str, *, until_end: bool = False) -> dict[str, A
 
 
 def _known(folder: Path, key: str) -> dict[str, Any]:
-    """What a worker wrote of itself: its pid and its mark."""
+    """Return what a worker wrote about itself: its pid and its mark."""
     with contextlib.suppress(OSError, ValueError):
         known: Any = codec.read_json(regular_files.read(folder / f"{key}.pid", limits.STATE))
         return cast("dict[str, Any]", known) if isinstance(known, dict) else {}
