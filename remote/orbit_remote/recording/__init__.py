@@ -1,1 +1,1 @@
-"""Kernel launches of a program, recorded through CUPTI, with NVML beside them."""
+"""Records kernel launches of a program through CUPTI, with NVML beside them."""

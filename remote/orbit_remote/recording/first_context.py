@@ -1,8 +1,8 @@
-"""The first CUDA context of a job's processes: each of them waits before it, until the worker has the GPU's lease.
+"""Holds back the first CUDA context of a job's processes until the worker has the GPU's lease.
 
-A process asks by a byte in a pipe with a name, which lies in the folder of its launches, and waits for the lock of a file there,
-which the worker holds until it has the lease. The system gives a lock up with its holder, so nobody waits for a worker that
-has died. injection.cpp does the same at the call that makes a context (`wait_for_lease`).
+A process asks by a byte in a named pipe in the folder of its launches. Then it waits for the lock of a file there,
+which the worker holds until it has the lease. The system releases a lock with its holder, so nobody waits for a dead
+worker. injection.cpp does the same at the call that makes a context (`wait_for_lease`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ASKED, _HELD_BACK = "lease.asked", "lease.lock"
 
 
 class FirstContext:
-    """The worker's end: its descriptor can be read once a process has asked."""
+    """The worker's end. Its descriptor becomes readable once a process has asked."""
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
@@ -38,7 +38,7 @@ class FirstContext:
         return self._lock is None
 
     def allow(self) -> None:
-        """Let the processes go on that wait, and those that will ask."""
+        """Let the waiting processes go on, and those that will ask."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -51,7 +51,9 @@ class FirstContext:
 
 
 def wait(folder: Path) -> float:
-    """Return the seconds that this process has waited for the lease. Where nobody holds contexts back it is at once allowed."""
+    """Wait for the lease, and return the seconds that this process has waited. If nobody holds contexts back, return
+    at once.
+    """
     began = time.monotonic()
     with contextlib.suppress(OSError):
         asked = os.open(folder / _ASKED, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

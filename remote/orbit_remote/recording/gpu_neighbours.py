@@ -1,8 +1,8 @@
-"""Other processes on the GPU while work of ours runs, as NVML sees them: the driver shares its time among all.
+"""Finds other processes on the GPU while our work runs, as NVML sees them: the driver shares its time among all.
 
-A lease (`worker/lease.py`) keeps our own jobs apart. Other programs can only be observed, and only if NVML
-uses this process's numbers: in a container they may be of another name space. So nothing is reported unless
-NVML also lists a process of ours.
+A lease (`worker/lease.py`) keeps our own jobs apart. Other programs can only be observed, and only if NVML uses this
+process's numbers: in a container they may be from another name space. So nothing is reported unless NVML also lists a
+process of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Neighbours:
     """Collects what NVML says of the processes of one GPU."""
 
     def __init__(self, ask: Callable[..., Any], handle: Any, begin_us: int) -> None:
-        """`ask` calls a function of NVML by name, None where it fails; `begin_us` is Unix time."""
+        """Make a collection. `ask` calls a function of NVML by name, and returns None if it fails. `begin_us` is Unix
+        time.
+        """
         self._ask = ask
         self._handle = handle
         self._begin_us = begin_us
@@ -57,14 +59,18 @@ class Neighbours:
                 self._names[pid] = _name(pid)
 
     def busy(self) -> list[tuple[float, int]]:
-        """(Mean share of the GPU in percent, process) of those that used the GPU beside ours, the largest first."""
+        """Return (mean share of the GPU in percent, process) for each other process that used the GPU, the largest
+        first.
+        """
         if not any(self._ours.values()):
             return []
         shares = {pid: fmean(used) for pid, used in self._used.items() if pid in self._names}
         return sorted(((share, pid) for pid, share in shares.items() if share > 0), reverse=True)
 
     def remarks(self) -> tuple[str, ...]:
-        """A sentence on the processes that used the GPU beside ours; nothing on those that only had it open."""
+        """Return a sentence on the other processes that used the GPU. Processes that only had it open are not
+        mentioned.
+        """
         if not any(self._ours.values()):
             return ()
         if busy := self.busy():
@@ -85,7 +91,7 @@ def _listed(named: list[str], count: int) -> str:
 
 
 def _is_ours(pid: int) -> bool:
-    """This process, one below it, or another of the same worker."""
+    """Say whether a process is this one, one below it, or another of the same worker."""
     if pid == os.getpid():
         return True
     if mark := os.environ.get(process_groups.MARK):
@@ -103,7 +109,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _parent(pid: int) -> int:
-    """0 where it has ended."""
+    """Return a process's parent, or 0 if the process has ended."""
     try:
         return int(_read(pid, "stat").rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
@@ -111,7 +117,7 @@ def _parent(pid: int) -> int:
 
 
 def _name(pid: int) -> str:
-    """`python3 (process 4242)`, with its user where that is another."""
+    """Return `python3 (process 4242)`, with its user if that is another one."""
     try:
         name = visible(_read(pid, "comm").decode(errors="replace").strip())
         owner = (_PROCESSES / str(pid)).stat().st_uid

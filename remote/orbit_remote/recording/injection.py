@@ -1,8 +1,8 @@
 """Builds the launch recorder (cupti/injection.cpp), loads it into programs, reads what it wrote.
 
-The recorder is compiled where it is used, against the CUPTI that is there: activity records change
-their layout between versions of CUPTI, so a recorder shipped ready-made would be right for one of
-them. It takes under a second, once per machine.
+The recorder is compiled where it is used, against the CUPTI that is there. Activity records change their layout
+between versions of CUPTI, so a ready-made recorder would be right for only one of them. It takes under a second, once
+per machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _RUNTIME_NAMES = {
 
 
 class RecorderUnavailableError(Exception):
-    """Launches cannot be recorded on this machine; `remedy` says what is missing."""
+    """Launches cannot be recorded on this machine. `remedy` says what is missing."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -88,7 +88,9 @@ class Cupti:
 
     @property
     def release(self) -> str:
-        """`13.0`: NVIDIA numbers CUPTI's interface as CUDA from 13 on, and from 1 upwards before."""
+        """Return the release, such as `13.0`. NVIDIA numbers CUPTI's interface like CUDA from 13 on; before it
+        counted from 1.
+        """
         if self.version >= _NUMBERED_AS_CUDA:
             return f"{self.version // 10000}.{self.version // 100 % 100}"
         return f"API version {self.version}"
@@ -96,7 +98,7 @@ class Cupti:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What each kind of record adds to the time of a launch; None where it is not known."""
+    """What each kind of record adds to the time of a launch. None if it is not known."""
 
     serial: Added | None = None
     concurrent: Added | None = None
@@ -107,8 +109,8 @@ UNKNOWN = Overhead()
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What the processes of one run did. `unfinished` counts the launches of each kernel that never ended, the kernel
-    launched last at the end.
+    """What the processes of one run did. `unfinished` counts the launches of each kernel that never ended; the kernel
+    that was launched last comes last.
     """
 
     series: tuple[LaunchSeries, ...] = ()
@@ -120,17 +122,17 @@ class RecordedRun:
 
     @property
     def records(self) -> tuple[LaunchRecord, ...]:
-        """Every launch by itself, in order of start; for few."""
+        """Return every launch by itself, in order of start. Use it for few launches."""
         single = (record for launches in self.series for record in launches.records())
         return tuple(sorted(single, key=lambda r: r.start_ns))
 
     def before(self, time_ns: int) -> RecordedRun:
-        """Without the launches from then on, which were not the program's."""
+        """Return the run without the launches from that time on: they were not the program's."""
         earlier = (launches.where(lambda start: start < time_ns) for launches in self.series)
         return replace(self, series=tuple(launches for launches in earlier if launches.count))
 
     def since(self, time_ns: int) -> RecordedRun:
-        """Without what was before, which was of another job. Remarks have no time and are left out."""
+        """Return the run without what was before: it belongs to another job. Remarks have no time and are left out."""
         later = (launches.where(lambda start: start >= time_ns) for launches in self.series)
         kept = tuple(launches for launches in later if launches.starts)
         errors = tuple(error for error in self.errors if error.time_ns >= time_ns)
@@ -150,10 +152,10 @@ def _of_overlap(why: str, series: Iterable[LaunchSeries]) -> tuple[str, ...]:
 
 
 def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
-    """The CUPTI of the toolkit that `nvcc` belongs to, else of another toolkit, else of a wheel.
+    """Return the CUPTI of the toolkit that `nvcc` belongs to, else of another toolkit, else of a wheel.
 
-    `in_this_process` is for recording a Python process: the one that torch has loaded into it, where it has, because
-    a second CUPTI beside it would not be heard; else torch's wheels before toolkits. Raises RecorderUnavailableError.
+    `in_this_process` is for recording a Python process. It prefers the CUPTI that torch has loaded, because a second
+    CUPTI would get no records; then torch's wheels before toolkits. Raises RecorderUnavailableError.
     """
     toolkits, wheels, triton = _toolkits(nvcc), _wheels(), _triton()
     order = (wheels, toolkits, triton) if in_this_process else (toolkits, wheels, triton)
@@ -171,7 +173,7 @@ def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
 
 
 def _loaded() -> dict[Path, int]:
-    """The CUPTI libraries this process has in its memory, with their versions."""
+    """Return the CUPTI libraries that this process has loaded, with their versions."""
     lines = _text(Path("/proc/self/maps")).splitlines()
     libraries: dict[Path, int] = {}
     for path in {Path(line.split(maxsplit=5)[5]).resolve() for line in lines if "/libcupti.so" in line}:
@@ -210,7 +212,7 @@ def _wheels() -> Iterator[_Place]:
 
 
 def _triton() -> Iterator[_Place]:
-    """Triton brings headers and a CUPTI for its own profiler."""
+    """Yield the places of Triton's package: it brings headers and a CUPTI for its own profiler."""
     spec = importlib.util.find_spec("triton")
     for root in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
         vendor = root / "backends" / "nvidia"
@@ -247,7 +249,9 @@ def _text(path: Path) -> str:
 
 
 def build(cache: Path, cupti: Cupti, *, compiler: str = "g++", source: Path | None = None) -> Path:
-    """The recorder for this CUPTI, or another library of `source`, compiled unless `cache` has it. Raises RecorderUnavailableError."""
+    """Return the recorder for this CUPTI, or another library of `source`. It is compiled unless `cache` has it.
+    Raises RecorderUnavailableError.
+    """
     source = source or SOURCE
     gxx = client_environment.which(compiler)
     if gxx is None:
@@ -298,7 +302,7 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++", source: Path | No
 
 
 def _texts(source: Path) -> list[bytes]:
-    """A source and the headers of ours that it includes."""
+    """Return a source and our headers that it includes."""
     text = regular_files.read(source, limits.SOURCE)
     own = (source.parent / name.decode() for name in _OWN_HEADER.findall(text))
     return [text, *itertools.chain.from_iterable(map(_texts, own))]
@@ -307,7 +311,7 @@ def _texts(source: Path) -> list[bytes]:
 def environment(
     directory: Path, *, cache: Path, nvcc: str | None = None, compiler: str = "g++"
 ) -> dict[str, str]:
-    """What a CUDA program's environment needs so that its launches are written to `directory`.
+    """Return the environment with which a CUDA program writes its launches to `directory`.
 
     The first call on a machine compiles for a second; call it off the event loop. Raises RecorderUnavailableError.
     """
@@ -323,7 +327,7 @@ def environment(
 
 @dataclass(slots=True)
 class _Process:
-    """One process image's part of a file: names and end are its own."""
+    """One process image's part of a file, with its own names and end."""
 
     pid: int
     names: dict[int, str] = field(default_factory=dict[int, str])
@@ -347,7 +351,7 @@ class _RecordReader:
     dropped: int = 0
 
     def line(self, line: bytes, process: _Process | None) -> _Process | None:
-        """The process that this line and those after it are about."""
+        """Return the process that this line and those after it are about."""
         item = _parse(line)
         if isinstance(item, dict):
             process = _begin(item)
@@ -411,14 +415,14 @@ class _RecordReader:
             self.unfinished[symbol] = self.unfinished.pop(symbol, 0) + untimed
 
     def launches(self) -> list[LaunchSeries]:
-        """By first start, each series in order of start."""
+        """Return the series by their first start, each in order of start."""
         for series in self.series.values():
             _sort(series)
         return sorted(self.series.values(), key=lambda s: s.starts[0] if s.starts else 0)
 
 
 def _sort(series: LaunchSeries) -> None:
-    """Buffers of several streams may come out of order."""
+    """Sort a series. Buffers of several streams may come out of order."""
     if any(map(gt, series.starts, islice(series.starts, 1, None))):
         pairs = sorted(zip(series.starts, series.durations, strict=True))
         series.starts = array("q", (start for start, _ in pairs))
@@ -426,14 +430,16 @@ def _sort(series: LaunchSeries) -> None:
 
 
 def has_context(directory: Path) -> bool:
-    """Whether a process that is recorded into `directory` has opened CUDA, and has not begun to end."""
+    """Say whether a process that is recorded into `directory` has opened CUDA, and has not begun to end."""
     with contextlib.suppress(FileNotFoundError):
         return any(path.suffix == ".context" for path in directory.iterdir())
     return False
 
 
 def read(directory: Path, overhead: Overhead = UNKNOWN) -> RecordedRun:
-    """Everything the processes of a run wrote; torn and foreign lines left out. `overhead` is taken off."""
+    """Return everything that the processes of a run wrote. Torn and foreign lines are left out. `overhead` is
+    subtracted.
+    """
     reader = _RecordReader(overhead)
     for path in sorted(directory.glob("*.jsonl")):
         process: _Process | None = None
@@ -465,7 +471,7 @@ def read(directory: Path, overhead: Overhead = UNKNOWN) -> RecordedRun:
 
 
 class Follower:
-    """Reads on in the file of one process that is still being written."""
+    """Reads the file of one process that is still being written, from where it stopped."""
 
     def __init__(self, directory: Path, pid: int) -> None:
         self._path = directory / f"{pid}.jsonl"
@@ -473,7 +479,7 @@ class Follower:
         self._process: _Process | None = None
 
     def fresh(self) -> list[LaunchSeries]:
-        """The launches that were written since the last call, those without time stamps too."""
+        """Return the launches that were written since the last call, also those without time stamps."""
         reader = _RecordReader(UNKNOWN)
         try:
             with regular_files.opened(self._path) as file:

@@ -1,10 +1,11 @@
-"""What recording adds to the time of a launch on this GPU, by a process of its own: `__main__.py overhead FOLDER DEVICE`.
+"""Measures what recording adds to the time of a launch on this GPU, in a separate process: `__main__.py overhead
+FOLDER DEVICE`.
 
 A kernel of one thread waits 20 µs and notes how long it really was, by the GPU's own clock (`%globaltimer`,
-nanoseconds). Its record is longer by what recording adds. On an H100 and an H200 (CUPTI 13.0) that is 2.1 to
-2.6 µs for serial records and 0.5 to 0.9 µs for concurrent ones, the same for every kernel (docs/measuring.md).
+nanoseconds). Its record is longer by what recording adds. On an H100 and an H200 (CUPTI 13.0) that is 2.1 to 2.6 µs
+for serial records and 0.5 to 0.9 µs for concurrent ones, the same for every kernel (docs/measuring.md).
 
-The driver is called through ctypes: this must work where there is neither torch nor cuda-core.
+The driver is called through ctypes, because this must work without torch and cuda-core.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ again:
 
 
 class _Driver:
-    """libcuda with one kernel loaded on one GPU. Raises OSError where a call fails."""
+    """libcuda with one kernel loaded on one GPU. Raises OSError if a call fails."""
 
     def __init__(self, device: int) -> None:
         self._cuda: Any = ctypes.CDLL("libcuda.so.1")

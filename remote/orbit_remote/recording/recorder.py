@@ -1,12 +1,12 @@
 """Records the kernel launches of this process, in the child that runs a Python file.
 
-The recorder of CUDA programs (injection.cpp) is used here too: one reader, one kind of record, CUDA
-errors by name, launches kept up to a crash, and no package beside torch and triton. cupti-python would
-be one more wheel, tied to one CUPTI, and calls Python for every buffer. Where there is no C++ compiler
-or no CUPTI to build against, torch.profiler reads the same CUPTI records through Kineto.
+The recorder of CUDA programs (injection.cpp) is used here too: one reader, one kind of record, CUDA errors by name,
+launches kept up to a crash, and no package beside torch and triton. cupti-python would be one more wheel, tied to one
+CUPTI, and calls Python for every buffer. Without a C++ compiler or a CUPTI to build against, torch.profiler reads the
+same CUPTI records through Kineto.
 
-CUPTI serves one client a process. When the user's own code starts a profiler, it gets CUPTI: recording
-ends there, and a remark says so.
+CUPTI serves one client in a process. When the user's own code starts a profiler, it gets CUPTI: recording ends there,
+and a remark says so.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ YIELDED = "the program started a profiler of its own: later launches were not re
 
 
 class Native:
-    """Our own library; raises injection.RecorderUnavailableError, also where CUPTI is taken."""
+    """Our own library. Raises injection.RecorderUnavailableError, also if CUPTI is taken."""
 
     def __init__(self, cache: Path, directory: Path, *, at_first_context: bool = False) -> None:
-        """`at_first_context`: the driver begins it when CUDA begins, here and in every process that this one starts. Until then it
-        touches nothing of CUDA, so that the process can fork, and can choose its GPUs.
+        """Load the library. `at_first_context`: the driver begins it when CUDA begins, here and in every process that
+        this one starts. Until then it touches nothing of CUDA, so that the process can fork and choose its GPUs.
         """
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -62,22 +62,24 @@ class Native:
         self.cache = cache
 
     def timestamp(self) -> int:
-        """Now, on the clock of the records; before CUDA begins on the system's, which it follows."""
+        """Return the present time on the clock of the records. Before CUDA begins it is the system's clock, which
+        that one follows.
+        """
         return self._library.orbit_timestamp() or time.time_ns()
 
     @property
     def waited_s(self) -> float:
-        """How long this process has waited for the GPU's lease."""
+        """Return how long this process has waited for the GPU's lease."""
         return self._library.orbit_waited() / 1e9
 
     def record(self, how: Literal["nothing", "concurrent", "serial", "automatic"]) -> bool:
-        """What is recorded from here on; False where CUPTI does not let itself be switched. No kernel may
-        be under way. `automatic` is serial until kernels of this process can overlap, concurrent from then on.
+        """Choose what is recorded. Return False if CUPTI cannot be switched. No kernel may be under way. `automatic`
+        is serial until kernels of this process can overlap, and concurrent afterwards.
         """
         return self._library.orbit_record(("nothing", "concurrent", "serial", "automatic").index(how)) == 1
 
     def fresh(self) -> list[LaunchRecord]:
-        """The launches that have ended since the last call, of all that were begun before this one."""
+        """Return the launches that have ended since the last call, of all that were begun before this one."""
         self._library.orbit_flush()
         return [record for launches in self._follower.fresh() for record in launches.records()]
 
@@ -90,8 +92,8 @@ class Native:
         return recorded.since(self._since) if self._since else recorded
 
     def again(self) -> None:
-        """For another job in this process: what was recorded until now does not belong to it, and is dropped. A process has a limit of
-        records, which the jobs of a day would reach: after that, none of their kernels would count as launched.
+        """Begin with another job in this process. Earlier records do not belong to it, and are dropped. A process has
+        a limit of records, which the jobs of a day would reach; then no more kernels would count as launched.
         """
         self.record("automatic")
         self.forget()
@@ -104,12 +106,14 @@ class Native:
 
 
 class Kineto:
-    """torch.profiler; knows no CUDA errors, and a crash loses its records."""
+    """Records by torch.profiler. It knows no CUDA errors, and a crash loses its records."""
 
     waited_s = 0.0
 
     def __init__(self, why: str = "", *, traced: bool = False) -> None:
-        """`why` our own library could not be used. `traced`: what the CPU does is recorded too, and kept as a `trace`."""
+        """Make a recorder. `why` says why our own library could not be used. `traced`: what the CPU does is recorded
+        too, and kept as a `trace`.
+        """
         profiler: Any = importlib.import_module("torch.profiler")
         kinds: Any = profiler.ProfilerActivity
         on_gpu = [kinds.CUDA] if not traced or kinds.CUDA in profiler.supported_activities() else []
@@ -145,7 +149,7 @@ class Kineto:
         self._remarks += (why,) if why else ()
 
     def operators(self) -> tuple[Operator, ...]:
-        """What torch spent its own time in on the CPU, the longest first."""
+        """Return what torch spent its own time in on the CPU, the longest first."""
         averages: list[Any] = list(self._profile.key_averages()) if self.trace else []
         timed = [(each.key, each.count, round(each.self_cpu_time_total * 1000)) for each in averages]
         longest = sorted((each for each in timed if each[2] > 0), key=lambda each: -each[2])
@@ -175,7 +179,7 @@ class Kineto:
 
 
 class Nothing:
-    """There is no GPU to record, or no way to: the run goes on and its remarks say why."""
+    """Records nothing: there is no GPU, or no way to record. The run goes on and its remarks say why."""
 
     waited_s = 0.0
 
@@ -193,7 +197,7 @@ class Nothing:
 
 
 class UnderTool(Nothing):
-    """A tool, as Nsight Compute, is where CUPTI would be."""
+    """A tool such as Nsight Compute is in CUPTI's place."""
 
 
 Recorder = Native | Kineto | Nothing
@@ -213,8 +217,8 @@ def begin(cache: Path, directory: Path) -> Recorder:
 
 
 def begin_at_first_context(cache: Path, directory: Path) -> Native | None:
-    """Record from the first CUDA context on, for which the worker is asked (`first_context`); None where our own library cannot be
-    used.
+    """Record from the first CUDA context on, for which the worker is asked (`first_context`). Return None if our own
+    library cannot be used.
     """
     try:
         return begin_native(cache, directory, at_first_context=True)
@@ -223,7 +227,7 @@ def begin_at_first_context(cache: Path, directory: Path) -> Native | None:
 
 
 def begin_native(cache: Path, directory: Path, *, at_first_context: bool = False) -> Native:
-    """Our own library or nothing. Raises injection.RecorderUnavailableError and OSError."""
+    """Begin with our own library or not at all. Raises injection.RecorderUnavailableError and OSError."""
     recorder = Native(cache, directory, at_first_context=at_first_context)
     _yield_to_profilers(recorder)
     _share_with_proton(recorder.cupti, directory)
@@ -250,11 +254,11 @@ def _yield_to_profilers(recorder: Recorder) -> None:
 
 
 def _share_with_proton(cupti: Path, directory: Path) -> None:
-    """Have Proton use the CUPTI that the recorder used, under the one name it looks for.
+    """Make Proton use the recorder's CUPTI, under the one name that it looks for.
 
-    Triton brings a CUPTI of its own. The driver keeps the first one of a process for as long as it
-    lives - cuptiUnsubscribe and cuptiFinalize change nothing (H100, driver 580) - so that the second
-    one's cuptiSubscribe fails with error 39.
+    Triton brings a CUPTI of its own. The driver keeps the first CUPTI of a process as long as the process lives.
+    cuptiUnsubscribe and cuptiFinalize do not change that (H100, driver 580), so cuptiSubscribe of a second one fails
+    with error 39.
     """
     link = directory / "proton" / "libcupti.so"
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Kernels of shared libraries, by the names under which the CUDA runtime registers them"""
+"""Finds kernels of shared libraries, by the names under which the CUDA runtime registers them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def has_one(path: str, kernels: frozenset[str]) -> bool:
 
 
 def loaded(kernels: frozenset[str]) -> list[str]:
-    """Return the libraries of this process that register one of these kernels; none where the system does not list them."""
+    """Return the libraries of this process that register one of these kernels. Return none if the system does not
+    list them.
+    """
     try:
         lines = regular_files.text(_MAPS, limits.SOURCE).splitlines()
     except (OSError, ValueError):

@@ -1,8 +1,7 @@
-"""The outcome of a program's run: its exit, CUDA's errors, and the line that they belong to.
+"""Decides the outcome of a program's run: its exit, CUDA's errors, and the line that they belong to.
 
-The exit status and CUDA's own answers decide, never what the program prints. One thing is read from
-its error stream, and only where the driver reported a failed device assertion: the line on which
-the CUDA runtime names it.
+The exit status and CUDA's own answers decide, never what the program prints. Only one thing is read from its error
+stream, if the driver reported a failed device assertion: the line on which the CUDA runtime names it.
 """
 
 from __future__ import annotations
@@ -70,7 +69,9 @@ def of_program(
     symbols: Mapping[str, Resources],
     name: str = "main",
 ) -> RunVerdict:
-    """`symbols` are the program's kernels by mangled name; `name` is what the program is called."""
+    """Return the verdict on a program. `symbols` are its kernels by mangled name, `name` is the program's name for
+    people.
+    """
     if ended.failure:
         return RunVerdict(ended.failure.category, ended.failure)
     if ended.status is None:
@@ -90,13 +91,13 @@ def of_program(
 
 
 def named(recorded: RecordedRun) -> dict[str, Resources]:
-    """The kernels that were launched, by mangled name, for a program of which nothing else is known."""
+    """Return the kernels that were launched, by mangled name, for a program of which nothing else is known."""
     names = {series.launch.symbol for series in recorded.series}
     return {name: Resources(name, symbols_of.short_name(name), "") for name in names}
 
 
 def _first(errors: Sequence[CudaError]) -> CudaError | None:
-    """The first error, in the runtime's words where the same call failed in runtime and driver."""
+    """Return the first error, in the runtime's words if the same call failed in runtime and driver."""
     if not errors:
         return None
     first = errors[0]
@@ -133,7 +134,7 @@ def _cuda(
 
 
 def assertion(job: Job, stderr: str) -> tuple[Place, str] | None:
-    """Where a device assertion failed, and how, as the CUDA runtime printed it."""
+    """Return where a device assertion failed, and how, as the CUDA runtime printed it."""
     match = _ASSERT.search(stderr)
     if match is None:
         return None
@@ -156,7 +157,7 @@ def _timed_out(job: Job, recorded: RecordedRun | None, symbols: Mapping[str, Res
 
 
 def how_it_ended(status: int, name: str) -> str:
-    """`status` is an exit code from 0, or a negative number of a signal."""
+    """Return how a program ended. `status` is an exit code from 0, or minus the number of a signal."""
     if status >= 0:
         return f"{name} ended with exit code {status}"
     try:
@@ -179,7 +180,7 @@ def _remedy(status: int) -> str:
 
 
 def _resolve(file: str, job: Job) -> str:
-    """The path a runtime prints may be relative to where the compiler ran."""
+    """Return a path that a runtime prints as an absolute one: it may be relative to where the compiler ran."""
     if Path(file).is_absolute():
         return file
     if Path(file).name == Path(job.path).name:

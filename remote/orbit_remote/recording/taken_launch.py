@@ -1,5 +1,5 @@
-"""A launch that the recorder took out of a program (cupti/launch_capture.h): what is asked of it, and what it wrote, read as data that
-may be damaged or hostile: the program could write there too.
+"""A launch that the recorder took out of a program (cupti/launch_capture.h): the request, and the recorder's files.
+They are read as data that may be damaged or hostile, because the program could write there too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DAMAGED: Final = "what was recorded of it is damaged"
 
 
 class NotTakenError(Exception):
-    """No launch was taken; the text is a sentence that goes on after the kernel's name, `remedy` what to do."""
+    """No launch was taken. The text is a sentence that follows the kernel's name. `remedy` is what to do."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(why)
@@ -50,8 +50,8 @@ class NotTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TakenRange:
-    """Memory from an address on, so many `size` bytes, of an allocation that begins at `base`. `kind` is `device`, `managed`, `host` or
-    `variable`; `changed` says that the launch, or another beside it, wrote there.
+    """Memory from an address on, with `size` bytes, in an allocation that begins at `base`. `kind` is `device`,
+    `managed`, `host` or `variable`. `changed` says that the launch, or another at the same time, wrote there.
     """
 
     base: int
@@ -67,8 +67,8 @@ class TakenRange:
 
 @dataclass(frozen=True, slots=True)
 class TakenLaunch:
-    """`parameters` are (offset, bytes) in `arguments`. `pointers` are (parameter, offset in it, range). `variables` are the ranges of
-    the program's variables by mangled name.
+    """A launch. `parameters` are (offset, bytes) in `arguments`. `pointers` are (parameter, offset in it, range).
+    `variables` are the ranges of the program's variables by mangled name.
     """
 
     folder: str
@@ -91,7 +91,9 @@ class TakenLaunch:
         return self.arguments[offset : offset + size]
 
     def memory(self, at: int, *, after: bool = False) -> bytes:
-        """The bytes of a range before the launch or after it. Raises NotTakenError where the file is not of its size."""
+        """Return the bytes of a range before the launch or after it. Raises NotTakenError if the file does not have
+        its size.
+        """
         known = self.ranges[at]
         name = f"{'after' if after and known.changed else 'before'}-{at}"
         try:
@@ -117,8 +119,8 @@ def ask(folder: Path, kernel: str, text: str, wanted: Capture) -> None:
 
 
 def declared(text: str) -> dict[str, str]:
-    """The `__constant__` and `__device__` variables of a text, each with what stands in front of its name; those of a named namespace have
-    other mangled names than `mangled` knows.
+    """Return the `__constant__` and `__device__` variables of a text, each with what stands in front of its name.
+    Variables of a named namespace have other mangled names than `mangled` knows.
     """
     found: dict[str, str] = {}
     for declaration in _GLOBAL.findall(text):
@@ -128,7 +130,9 @@ def declared(text: str) -> dict[str, str]:
 
 
 def mangled(name: str) -> tuple[str, ...]:
-    """The names that a variable may have in compiled code: outside of namespaces, `static`, in a namespace without a name."""
+    """Return the names that a variable may have in compiled code: outside of namespaces, `static`, in a namespace
+    without a name.
+    """
     return name, f"_ZL{len(name)}{name}", f"_ZN12_GLOBAL__N_1{len(name)}{name}E"
 
 
@@ -143,7 +147,7 @@ def _read(folder: str, name: str, most: int) -> bytes:
 
 
 def read(folder: Path) -> TakenLaunch | None:
-    """What the recorder wrote into a folder; None where the launch was not made. Raises NotTakenError."""
+    """Return what the recorder wrote into a folder. Return None if the launch was not made. Raises NotTakenError."""
     try:
         content = _read(str(folder), _RECORD, _LONGEST_RECORD + 1)
     except OSError:
@@ -205,7 +209,7 @@ def _three(extents: Any) -> tuple[int, int, int]:
 
 
 def _whole(numbers: Any, count: int) -> tuple[int, ...]:
-    """So many integers that are not negative. Raises ValueError and TypeError."""
+    """Return this many integers that are not negative. Raises ValueError and TypeError."""
     if len(numbers) != count or any(type(each) is not int or not 0 <= each < 1 << 64 for each in numbers):
         raise ValueError("numbers")
     return tuple(numbers)

@@ -1,11 +1,11 @@
 """NVML's view of the GPU: which one it is, and its clocks while work runs.
 
-NVML comes with the driver, its Python binding from `nvidia-ml-py`, which is optional and imported on
-first use. Anything that is missing (the binding, the driver, a permission, a field this GPU does not
-report) is None or a sentence, never 0 and never an exception.
+NVML comes with the driver. Its Python binding `nvidia-ml-py` is optional and imported on first use. Anything that is
+missing (the binding, the driver, a permission, a field this GPU does not report) is None or a sentence, never 0 and
+never an exception.
 
-NVML counts the GPUs by PCI bus and ignores CUDA_VISIBLE_DEVICES, so name a GPU by its UUID where the
-program may see only some of them.
+NVML counts the GPUs by PCI bus and ignores CUDA_VISIBLE_DEVICES, so name a GPU by its UUID if the program may see
+only some of them.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ _CORES_PER_NEWER_SM = 128
 
 
 class NvmlUnavailableError(Exception):
-    """NVML cannot be asked; the message says why."""
+    """NVML cannot be asked. The message says why."""
 
 
 class _Nvml:
-    """An initialised NVML whose questions answer None where the GPU does not."""
+    """An initialised NVML. Questions that the GPU does not answer return None."""
 
     def __init__(self) -> None:
         try:
@@ -121,7 +121,7 @@ class _Nvml:
 
 
 def problem() -> str | None:
-    """Why NVML cannot be asked on this machine; None where it can."""
+    """Return why NVML cannot be asked on this machine. Return None if it can."""
     try:
         _Nvml().close()
     except NvmlUnavailableError as error:
@@ -130,10 +130,10 @@ def problem() -> str | None:
 
 
 def devices() -> tuple[Device, ...]:
-    """The GPUs of this machine in NVML's order; none where NVML cannot be asked (see `problem`).
+    """Return the GPUs of this machine in NVML's order. Return none if NVML cannot be asked (see `problem`).
 
-    The clocks are the highest the GPU has, the memory its whole size. `l2_bytes` stays None: NVML
-    does not know it.
+    The clocks are the highest the GPU has, the memory is its whole size. `l2_bytes` stays None: NVML does not know
+    it.
     """
     try:
         nvml = _Nvml()
@@ -213,10 +213,9 @@ class Sampler:
         energy_s: float = ENERGY_S,
         has_context: Callable[[], bool] | None = None,
     ) -> None:
-        """`energy_s` is the time between two readings of the energy counter; with 0 each sample but the last reads it (see
-        ENERGY_FROM_S). `has_context`
-        says whether the program has opened CUDA and has not begun to end: only then is it sampled, beside the first
-        sample and the last (see UNRECORDED_S).
+        """Make a sampler. `energy_s` is the time between two readings of the energy counter; with 0 each sample
+        except the last reads it (see ENERGY_FROM_S). `has_context` says whether the program has opened CUDA and has
+        not begun to end. It is only sampled then, and in the first sample and the last (see UNRECORDED_S).
         """
         self.problem: str | None = None
         self.remarks: tuple[str, ...] = ()
@@ -291,16 +290,15 @@ class Sampler:
 
     @property
     def clocks(self) -> list[tuple[int, float]]:
-        """(Unix time in ns, SM clock in MHz) in order of time, as `measure.at_low_clock` wants."""
+        """Return (Unix time in ns, SM clock in MHz) in order of time, in the form of `measure.at_low_clock`."""
         return [(s.time_ns, s.sm_clock_mhz) for s in self._samples if s.sm_clock_mhz is not None]
 
     def telemetry(self, begin_ns: int | None = None, end_ns: int | None = None) -> Telemetry | None:
-        """What was seen between two moments (Unix time, as CUPTI's stamps are); None without NVML.
+        """Return what was seen between two moments (Unix time, as CUPTI's stamps are). Return None without NVML.
 
-        Without bounds it is all of the block: of a GPU that idled for most of it, the clocks of an
-        idle GPU. Give the first launch and the last end for the clocks that the kernels had. Where no
-        sample fell between them `samples` is 0 and nothing is known. `memory_used` is the most that
-        was in use on the whole GPU.
+        Without bounds it is all of the block. If the GPU idled for most of it, the clocks are those of an idle GPU.
+        Give the first launch and the last end to get the clocks that the kernels had. If no sample fell between them,
+        `samples` is 0 and nothing is known. `memory_used` is the most that was in use on the whole GPU.
         """
         if not self._samples:
             return None
@@ -338,9 +336,10 @@ def _span_ns(samples: list[_Sample]) -> int:
 
 
 def _energy(readings: list[int | None]) -> tuple[float | None, float | None]:
-    """Joules between the first and the last reading, and the counter's step; None where it did not advance twice.
+    """Return the joules between the first and the last reading, and the counter's step. They are None if it did not
+    advance twice.
 
-    Both ends may be as much as one step off.
+    Both ends may be wrong by up to one step.
     """
     known = [reading for reading in readings if reading is not None]
     steps = [later - earlier for earlier, later in pairwise(known) if later > earlier]
@@ -350,7 +349,9 @@ def _energy(readings: list[int | None]) -> tuple[float | None, float | None]:
 
 
 def _series(samples: list[_Sample]) -> TelemetrySeries | None:
-    """At most MOST_POINTS of them, evenly spread, the first and the last among them; None for fewer than two."""
+    """Return at most MOST_POINTS samples, evenly spread, with the first and the last among them. Return None for
+    fewer than two.
+    """
     if len(samples) < 2:
         return None
     count = min(len(samples), MOST_POINTS)
