@@ -1,1 +1,1 @@
-"""nvcc: builds, their cache, and what the compiler reports."""
+"""Runs nvcc: builds, their cache, and what the compiler reports."""

@@ -52,7 +52,7 @@ _OPAQUE_FLAG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build left: `executable` for a run, `cubin` for a compile; neither where `failure` says why."""
+    """What a build left: `executable` for a run, `cubin` for a compile. It left neither if `failure` says why."""
 
     built: Built
     executable: Path | None = None
@@ -79,9 +79,9 @@ async def build(
 ) -> BuildResult:
     """Compile `job.text` as if it were the file at `job.path`, or take the result from the cache.
 
-    `scratch` receives the executable or cubin; the compiler's temporary files lie in a folder under
-    `intermediates` (else `scratch`) for as long as the build takes. Raises CancelledError, with the
-    compiler gone, when cancelled; everything else that goes wrong is in the result.
+    `scratch` receives the executable or cubin. The compiler's temporary files lie in a folder under `intermediates`
+    (else `scratch`) while the build runs. Raises CancelledError, with the compiler gone, when cancelled; any other
+    failure is in the result.
     """
     begin = time.monotonic()
     compiler = await asyncio.to_thread(nvcc.find, job.nvcc)
@@ -141,7 +141,7 @@ class NvccCall:
         )
 
     def of(self, job: Job) -> NvccCall:
-        """The same call for another text."""
+        """Return the same call for another text."""
         return NvccCall(job, self.compiler, self.architecture, self.work, self.work)
 
     async def result(self, cache: Cache, started: Started) -> BuildResult:
@@ -218,8 +218,9 @@ class NvccCall:
         )
 
     async def _linked(self, output: str, started: Started) -> str:
-        """Link again with the libraries of CUDA whose functions the linker did not find, and return what to say of it; empty if that is not
-        what was wrong, or did not help. A file that is compiled by hand has its `-lcublas` in its author's memory. Raises TimeoutError.
+        """Link again with the libraries of CUDA whose functions the linker did not find. Return what to say of it, ""
+        if that was not the fault, or did not help. The author of a file that is compiled by hand remembers its
+        `-lcublas`. Raises TimeoutError.
         """
         missing = host_diagnostics.missing_libraries(output) if self.running else ()
         compiled = [str(path) for path in self.work.glob("*.o") if not path.stem.endswith("_dlink")]
@@ -233,7 +234,9 @@ class NvccCall:
         return "" if status else f"linked with {shlex.join(missing)}, whose functions it calls"
 
     def _library(self, flag: str) -> list[str]:
-        """The packages of PyPI have no `libcublas.so`, which `-lcublas` looks for, but the `libcublas.so.13` that programs load."""
+        """Return the flags for a library. The packages of PyPI have no `libcublas.so`, which `-lcublas` looks for,
+        but only the `libcublas.so.13` that programs load.
+        """
         folder = Path(self.compiler.root, "lib")
         name = f"lib{flag.removeprefix('-l')}.so"
         versions = (
@@ -244,7 +247,7 @@ class NvccCall:
         )
 
     def _source(self) -> tuple[str, bool]:
-        """The file to compile, and whether it is a copy of what stands in the editor."""
+        """Return the file to compile, and whether it is a copy of the editor's text."""
         try:
             saved: str | None = regular_files.read(self.path, limits.SOURCE).decode("utf-8-sig")
         except (OSError, ValueError):
@@ -259,7 +262,7 @@ class NvccCall:
         return str(copy), True
 
     def line_directive(self, line: int) -> str:
-        """What makes the text after it that of the author's file, from `line` on."""
+        """Return the directive that makes the text after it that of the author's file, from `line` on."""
         shown = self.path.replace("\\", "\\\\").replace('"', '\\"')
         return f'#line {line} "{shown}"\n'
 
@@ -283,7 +286,7 @@ class NvccCall:
         return [*command, *self.flags, "-x", "cu", "-o", str(self.output), source]
 
     def _beside(self) -> list[str]:
-        """Flags by which a copy finds the headers beside the original first, as `#include "…"` does."""
+        """Return flags by which a copy finds the headers beside the original first, as `#include "…"` does."""
         if os.name == "posix":
             for folder in (self.folder, str(self.link)):
                 if _SAFE_FOLDER.fullmatch(folder):  # -Xcompiler reaches the shell unquoted
@@ -293,7 +296,9 @@ class NvccCall:
         return ["-I", self.folder]  # MSVC has no -iquote; the price is that <name> looks here too
 
     def environment(self) -> dict[str, str]:
-        """The temporary files of every tool lie where they are removed; messages come in English."""
+        """Return the environment of the tools. Their temporary files lie in a folder that is removed, and their
+        messages are in English.
+        """
         environment = {
             k: v for k, v in client_environment.current().items() if k not in ("LC_ALL", "LANGUAGE")
         }
@@ -338,7 +343,9 @@ class NvccCall:
     def context(
         self, staged: str | None = None, modules: tuple[ptx.Ptx, ...] = ()
     ) -> diagnostics.DiagnosticContext:
-        """What a reader of the compiler's output must know; `staged` is the copy that was compiled, if one was."""
+        """Return what a reader of the compiler's output must know. `staged` is the copy that was compiled, if there
+        was one.
+        """
         return diagnostics.DiagnosticContext(
             self.job.path,
             self._text_of,
@@ -350,7 +357,7 @@ class NvccCall:
         )
 
     def _no_space(self, status: int, output: str) -> Failure | None:
-        """Where the compilers could not write, which is not what their last words are about."""
+        """Return the failure that the compilers could not write. Their last words are about something else."""
         match = disk_space.SAID.search(output)
         if status == 0 or not (match or _UNSAID.search(output)):
             return None
@@ -378,10 +385,9 @@ class NvccCall:
             return None
 
     def _headers(self, context: diagnostics.DiagnosticContext) -> dict[str, str]:
-        """Every file the preprocessor read but the toolchain's own, by content.
+        """Return every file that the preprocessor read, except the toolchain's own, by content.
 
-        The line markers of the kept preprocessor output say it; `-MD` would cost another
-        preprocessor run.
+        The line markers of the kept preprocessor output name them; `-MD` would cost another preprocessor run.
         """
         names: set[bytes] = set()
         for expanded in self.work.glob("*.ii"):
@@ -420,7 +426,7 @@ class NvccCall:
     # -- the cache ----------------------------------------------------------------------------------
 
     def _key(self) -> str:
-        """Everything that decides the result and is known before compiling."""
+        """Return everything that decides the result and is known before compiling."""
         parts: list[Any] = [
             _CACHE_FORMAT, "run" if self.running else "compile", self.job.path, self.directory, content_hash(self.job.text.encode("utf-8", "replace")),
             self.flags, self.target, self.compiler.path, self.compiler.version, self.compiler.host_compiler,
@@ -464,7 +470,7 @@ _TOO_LARGE = re.compile(r"File size limit exceeded|died due to signal 25\b|File 
 
 
 def compiler_memory() -> int:
-    """Bytes that each process of a compiler may have."""
+    """Return the bytes that each process of a compiler may have."""
     most = limits.COMPILER_MEMORY.most
     if hasattr(os, "sysconf"):
         most = min(most, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
@@ -487,7 +493,7 @@ def _too_large(status: int, output: str, name: str) -> Failure | None:
 
 
 def _outage(status: int, output: str, name: str) -> Failure | None:
-    """What is not the author's fault: a compiler that was killed or crashed."""
+    """Return a failure that is not the author's fault: a compiler was killed or crashed."""
     died = _DIED.search(output)
     shell = 128 < status < 160  # nvcc starts its parts through a shell, which adds 128 to their signal
     if status < 0 or died or shell:

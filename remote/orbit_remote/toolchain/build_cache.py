@@ -1,9 +1,9 @@
-"""Finished builds on disk, found by the content of everything that went into them.
+"""Keeps finished builds on disk, found by the content of everything that went into them.
 
-A build is looked up in two steps. What is known before compiling (text, flags, compilers) leads to
-the list of files that the last such build read; the contents of those files, hashed now, lead to the
-build. So an edited header is a miss and an undone edit a hit. One thing this cannot see: a new file
-that would be found earlier on the include path than the one that was read.
+A build is looked up in two steps. What is known before compiling (text, flags, compilers) leads to the list of files
+that the last such build read. The present contents of those files lead to the build. So an edited header is a miss
+and an undone edit a hit. One thing is not noticed: a new file that would be found earlier on the include path than
+the one that was read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ABANDONED_S = 3600.0  # a temporary file this old belongs to a process that die
 
 @dataclass(frozen=True, slots=True)
 class CachedBuild:
-    """A finished build: `record` is JSON, `artifact` the executable or cubin."""
+    """A finished build. `record` is JSON, `artifact` is the executable or cubin."""
 
     record: dict[str, Any]
     artifact: bytes
@@ -37,10 +37,10 @@ class CachedBuild:
 
 
 class Cache:
-    """A folder of entries, at most `limit` bytes; the ones used longest ago go first.
+    """A folder of entries, at most `limit` bytes. The ones used longest ago are removed first.
 
-    Several processes may share it: an entry is written under another name and renamed, and what does
-    not match its own checksum is not there.
+    Several processes may share it: an entry is written under another name and renamed, and an entry that does not
+    match its own checksum counts as absent.
     """
 
     def __init__(self, folder: Path, limit: int = 2 << 30) -> None:
@@ -48,7 +48,7 @@ class Cache:
         self.limit = limit
 
     def load(self, known: str) -> CachedBuild | None:
-        """The build for everything known before compiling, if no file it read has changed."""
+        """Return the build for everything known before compiling, if no file that it read has changed."""
         paths = self._read(self._paths_file(known))
         if paths is None:
             return None
@@ -81,7 +81,7 @@ class Cache:
         return self._folder / f"{known}.paths"
 
     def _read(self, path: Path) -> tuple[Path, bytes, bytes] | None:
-        """(path, record, artifact) of a whole and unharmed file."""
+        """Return (path, record, artifact) of a complete and unharmed file."""
         try:
             content = regular_files.read(path, limits.BUILD)
         except OSError:

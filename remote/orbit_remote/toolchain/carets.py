@@ -1,16 +1,15 @@
-"""The columns that a compiler's caret really points at.
+"""Finds the columns that a compiler's caret really points at.
 
-The CUDA front end (EDG) reads text that the host preprocessor has expanded. The line that it echoes
-under a message, and so its caret, is that expanded line: `__global__` has become
-`__attribute__((global))`, macros are gone, comments are a blank. The caret is brought back in two
-ways. Where source and echo differ in white space alone, characters are counted. Otherwise both are
-split into tokens and the source is read as a sequence of tokens that were copied and macro
-invocations that were replaced by anything; the reading with the fewest invocations wins, and where
-equally good readings disagree about the token under the caret the column is not known.
+The CUDA front end (EDG) reads text that the host preprocessor has expanded. The line that it echoes under a message,
+and so its caret, is that expanded line: `__global__` has become `__attribute__((global))`, macros are gone, comments
+are a blank. The caret is brought back in two ways. If source and echo differ only in white space, characters are
+counted. Otherwise both are split into tokens, and the source is read as a sequence of tokens that were copied and
+macro invocations that were replaced by anything. The reading with the fewest invocations wins. If equally good
+readings disagree about the token under the caret, the column is not known.
 
-Where a macro of a system header is expanded (`NULL`, `stderr`, `INFINITY`, `assert`), GCC ends the expanded line
-before it and begins another one after it, so an echo may be a part of its line. Such a reading counts where no
-reading of the whole line explains the echo.
+If a macro of a system header is expanded (`NULL`, `stderr`, `INFINITY`, `assert`), GCC ends the expanded line before
+it and begins another one after it. So an echo may be a part of its line. Such a reading counts only if no reading of
+the whole line explains the echo.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _INDENTED = 8  # characters of white space from which on GCC keeps the column of
 
 @dataclass(frozen=True, slots=True)
 class CaretSpan:
-    """A token's place; lines and columns count from 1, `end_column` is exclusive."""
+    """A token's place. Lines and columns count from 1, `end_column` is exclusive."""
 
     line: int
     column: int
@@ -63,7 +62,7 @@ class CaretToken:
 
 
 def tokenise(text: str, start: int = 0, end: int | None = None) -> list[CaretToken]:
-    """The tokens of C++ text without white space and comments; never fails."""
+    """Return the tokens of C++ text without white space and comments; never fails."""
     tokens: list[CaretToken] = []
     for match in _TOKEN.finditer(text, start, len(text) if end is None else end):
         if match["blank"] is None:
@@ -76,7 +75,7 @@ def tokenise(text: str, start: int = 0, end: int | None = None) -> list[CaretTok
 
 @dataclass(frozen=True, slots=True)
 class _MacroCall:
-    """Tokens [start, end) as one possible macro invocation."""
+    """One possible macro invocation: the tokens [start, end)."""
 
     start: int
     end: int
@@ -87,7 +86,7 @@ class _MacroCall:
 
 
 class CaretSource:
-    """One file's text, split into tokens when first asked; what is behind the limit has no place."""
+    """One file's text. It is split into tokens at the first question. Text behind the limit has no place."""
 
     def __init__(self, text: str) -> None:
         self._whole = len(text) <= QUOTED.most
@@ -98,7 +97,7 @@ class CaretSource:
         self._spans: dict[tuple[int, str, int], CaretSpan | None] = {}
 
     def line(self, number: int) -> str:
-        """The text of a line without its end; empty outside the file."""
+        """Return the text of a line without its end. Return "" outside the file."""
         if not 1 <= number <= len(self._starts):
             return ""
         end = self._starts[number] if number < len(self._starts) else len(self._text)
@@ -110,7 +109,7 @@ class CaretSource:
         return self._span(tokens[-1]) if tokens else None
 
     def token_at(self, line: int, column: int) -> CaretSpan | None:
-        """The token that covers a position, or the next one on that line, or the last before it."""
+        """Return the token that covers a position, or the next one on that line, or the last before it."""
         if not 1 <= line <= len(self._starts):
             return None
         tokens = self._all()
@@ -125,7 +124,7 @@ class CaretSource:
         return None
 
     def named(self, line: int, name: str) -> CaretSpan | None:
-        """The token `name` on a line, if it stands there exactly once."""
+        """Return the token `name` on a line, if it stands there exactly once."""
         if not 1 <= line <= len(self._starts):
             return None
         first, beyond = self._bounds(line)
@@ -133,15 +132,15 @@ class CaretSource:
         return self._span(tokens[0]) if len(tokens) == 1 else None
 
     def uses(self, name: str) -> list[CaretSpan]:
-        """Every token `name` of the file, comments and strings left out."""
+        """Return every token `name` of the file. Comments and strings are left out."""
         return [self._span(t) for t in self._all() if t.text == name]
 
     def tokens(self) -> Sequence[CaretToken]:
-        """Those of the file, comments left out."""
+        """Return the tokens of the file without comments."""
         return self._all()
 
     def span(self, start: int, end: int) -> CaretSpan:
-        """The place of the characters [start, end) of one line."""
+        """Return the place of the characters [start, end) of one line."""
         return self._span(CaretToken(self._text[start:end], start, end, is_name=False))
 
     def line_of(self, offset: int) -> int:
@@ -149,7 +148,7 @@ class CaretSource:
         return self._line_of(offset)
 
     def locate(self, line: int, echo: str, caret: int) -> CaretSpan | None:
-        """The token under character `caret` of the expanded line `echo`, which begins at `line`."""
+        """Return the token under character `caret` of the expanded line `echo`, which begins at `line`."""
         key = (line, echo, caret)
         if key not in self._spans:
             self._spans[key] = self._locate(line, echo, caret)
@@ -184,7 +183,7 @@ class CaretSource:
         return self._span(token) if token else None
 
     def _bounds(self, line: int) -> tuple[int, int]:
-        """The indices of the first token that starts on a line and of the first after it."""
+        """Return the indices of the first token that starts on a line and of the first after it."""
         self._all()
         end = self._starts[line] if line < len(self._starts) else len(self._text) + 1
         return bisect_right(self._offsets, self._starts[line - 1] - 1), bisect_right(self._offsets, end - 1)
@@ -211,10 +210,10 @@ class CaretSource:
 def _read(
     tokens: Sequence[CaretToken], on_line: int, echo: Sequence[CaretToken], under: int, *, part: bool = False
 ) -> CaretToken | None:
-    """The token that became `echo[under]`; None where the best readings do not agree.
+    """Return the token that became `echo[under]`. Return None if the best readings do not agree.
 
-    The first `on_line` tokens stand on the reported line; later ones can only be the arguments of
-    an invocation that begins on it. With `part` the echo may be of a part of the line.
+    The first `on_line` tokens stand on the reported line. Later ones can only be the arguments of an invocation that
+    begins on it. With `part` the echo may be of a part of the line.
     """
     words = [word.text for word in echo]
     calls = _calls(tokens, on_line)
@@ -243,7 +242,7 @@ def _read(
 
 
 def _begins(tokens: Sequence[CaretToken], on_line: int, indent: int | None) -> dict[int, int]:
-    """The tokens that the echo may begin with, by index, and what each beginning costs."""
+    """Return the tokens with which the echo may begin, by index, and the cost of each beginning."""
     begins = {0: 0}
     for s in range(1, on_line):
         before = tokens[s - 1]
@@ -262,7 +261,9 @@ def _from_the_front(
     calls: Sequence[_MacroCall],
     begins: Mapping[int, int],
 ) -> tuple[list[list[int]], dict[_MacroCall, list[int]]]:
-    """The least cost of having read tokens[:s] as words[:e], by s and e; and by call, of having come to words[:e] in it."""
+    """Return the least cost of reading tokens[:s] as words[:e], by s and e. Return also, by call, the least cost of
+    reaching words[:e] in it.
+    """
     n, m = len(tokens), len(words)
     ending: list[list[_MacroCall]] = [[] for _ in range(n + 1)]
     for call in calls:
@@ -296,7 +297,9 @@ def _from_the_end(
     *,
     part: bool,
 ) -> tuple[list[list[int]], dict[_MacroCall, list[int]]]:
-    """The least cost of reading tokens[s:] as words[e:], by s and e; and by call, of what comes after words[:e] in it."""
+    """Return the least cost of reading tokens[s:] as words[e:], by s and e. Return also, by call, the least cost of
+    what comes after words[:e] in it.
+    """
     n, m = len(tokens), len(words)
     starting: list[list[_MacroCall]] = [[] for _ in range(n + 1)]
     for call in calls:
@@ -326,10 +329,10 @@ def _from_the_end(
 
 
 def _within(tokens: Sequence[CaretToken], call: _MacroCall, words: Sequence[str], under: int) -> int:
-    """The argument that an expanded word came from where only one can be meant, else the macro's name.
+    """Return the argument that an expanded word came from, if only one can be meant, else the macro's name.
 
-    Several that are spelt alike, and brackets and operators, which the macro itself may bring, are told by the words
-    before them.
+    The words before them distinguish several arguments with the same spelling, and brackets and operators, which the
+    macro itself may contain.
     """
     arguments = [i for i in range(call.start + 2, call.end - 1) if tokens[i].text == words[under]]
     if len(arguments) == 1 and len(words[under]) > 1:
@@ -345,7 +348,7 @@ def _within(tokens: Sequence[CaretToken], call: _MacroCall, words: Sequence[str]
 
 
 def _calls(tokens: Sequence[CaretToken], on_line: int) -> list[_MacroCall]:
-    """Every `NAME` and `NAME(…)` that begins on the line and could be a macro."""
+    """Return every `NAME` and `NAME(…)` that begins on the line and could be a macro."""
     closing: dict[int, int] = {}
     opened: list[int] = []
     for i, token in enumerate(tokens):
@@ -365,7 +368,7 @@ def _calls(tokens: Sequence[CaretToken], on_line: int) -> list[_MacroCall]:
 
 
 def from_display(text: str, column: int) -> int | None:
-    """The code point column of GCC's display column: tab stops every 8, wide characters count 2."""
+    """Return the code point column of GCC's display column: tab stops are every 8, wide characters count 2."""
     shown = 1
     for index, character in enumerate(text, 1):
         if character == "\t":

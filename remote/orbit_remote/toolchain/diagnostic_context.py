@@ -1,4 +1,4 @@
-"""Facts about a build that readers of compiler output need: names, sources, intermediate code."""
+"""The facts about a build that readers of compiler output need: names, sources, intermediate code."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LINE_DIRECTIVE = re.compile(  # but for those of `spec_instances`: their lines 
 class DiagnosticContext:
     """What the reader knows about the build whose output it reads.
 
-    `main` is the path under which the compiled file is known to its author. `aliases` maps other
-    spellings (a staged copy) to the path to show. `source` gives a file's text as the compiler saw
-    it. `directory` is where the compiler ran, for relative names. A path that begins with a key of
-    `folders` lies in its value; what else lies in `scratch` is an intermediate form of the main file.
+    `main` is the path under which the author knows the compiled file. `aliases` maps other spellings (a staged copy)
+    to the path to show. `source` gives a file's text as the compiler saw it. `directory` is where the compiler ran,
+    for relative names. A path that begins with a key of `folders` lies in its value. Other files in `scratch` are
+    intermediate forms of the main file.
     """
 
     main: str
@@ -61,8 +61,9 @@ class DiagnosticContext:
         return self.aliases.get(path, path)
 
     def place(self, name: str, line: int, echo: str = "") -> Place | None:
-        """Where a line that the compiler names really stands; None where nobody knows. `#line` in the main file renames
-        its lines: to those of a file that exists, or else to some of its own. `echo` chooses among several.
+        """Return where a line that the compiler names really stands. Return None if nobody knows. `#line` in the main
+        file renames its lines: to those of a file that exists, or else to some of its own. `echo` chooses among
+        several.
         """
         file = self.file(name)
         parts = self._parts()
@@ -85,8 +86,8 @@ class DiagnosticContext:
         return None if lines or file == self.main else Place(file, line)
 
     def _parts(self) -> list[tuple[int, str, int]]:
-        """The parts of the main file between its `#line`: first line, and the file and number that it has there
-        (0: unknown).
+        """Return the parts of the main file between its `#line`s: first line, and the file and number that it has
+        there (0: unknown).
         """
         if self._renumbered is None:
             self._renumbered = [(1, self.main, 1)]
@@ -98,7 +99,7 @@ class DiagnosticContext:
         return self._renumbered
 
     def words(self, text: str) -> str:
-        """`text` with the names of staged and intermediate files replaced by the one the author knows."""
+        """Return `text` with the names of staged and intermediate files replaced by the author's name."""
         for staged, shown in (*self.aliases.items(), *self.folders.items()):
             text = text.replace(staged, shown)
         if self.scratch:
@@ -116,7 +117,7 @@ class DiagnosticContext:
         return self._sources[file]
 
     def named(self, place: Place | None, name: str) -> Place | None:
-        """`place` with the column of the token `name`, where that is beyond doubt."""
+        """Return `place` with the column of the token `name`, if that is beyond doubt."""
         if place is None or place.column is not None or (text := self.text(place.file)) is None:
             return place
         span = text.named(place.line, name)
@@ -124,7 +125,7 @@ class DiagnosticContext:
 
 
 def _alike(words: Sequence[str], text: Sequence[str]) -> float:
-    """The share of tokens that two lines have in common, in order."""
+    """Return the share of tokens that two lines have in common, in order."""
     from difflib import SequenceMatcher  # few files have `#line`
 
     return SequenceMatcher(None, words, text, autojunk=False).ratio()

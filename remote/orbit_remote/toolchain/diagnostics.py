@@ -1,8 +1,8 @@
-"""The text that nvcc and its parts print, as problems at their place.
+"""Turns the text that nvcc and its parts print into problems at their places.
 
-One reader for all of them: the CUDA front end (cudafe++ and cicc, which are EDG), the host compiler
-as preprocessor and as compiler (GCC, Clang, MSVC), ptxas, nvlink, the host linker, nvcc itself. What
-is not understood and speaks of an error becomes an error of the whole file: none is ever lost.
+There is one reader for all of them: the CUDA front end (cudafe++ and cicc, which are EDG), the host compiler as
+preprocessor and as compiler (GCC, Clang, MSVC), ptxas, nvlink, the host linker, nvcc itself. A text that is not
+understood and mentions an error becomes an error of the whole file: none is ever lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MOST_PROBLEMS: Final = 1_000
 
 
 def parse(output: str, context: DiagnosticContext, *, failed: bool = False) -> tuple[Problem, ...]:
-    """The problems in `output`, each once, in the order of their first appearance.
+    """Return the problems in `output`, each once, in the order of their first appearance.
 
     With `failed` the compiler is known to have failed: if no error is found, its whole output is one.
     """
@@ -75,8 +75,8 @@ def parse(output: str, context: DiagnosticContext, *, failed: bool = False) -> t
 
 
 def _few(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """As many as anybody reads, errors before others: a file may have hundreds of thousands of warnings, which an editor's
-    server would take in at once.
+    """Return as many problems as anybody reads, errors first. A file may have hundreds of thousands of warnings,
+    which an editor's server would receive at once.
     """
     if len(problems) <= MOST_PROBLEMS:
         return problems
@@ -87,8 +87,8 @@ def _few(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
 
 
 def _of_a_header_alone(problem: Problem) -> bool:
-    """What compilers say of a header because it was compiled by itself; no option silences GCC. Its constants are for those
-    who include it.
+    """Say whether a problem only arises because a header was compiled by itself. No option silences GCC, and
+    constants of a header are for the files that include it.
     """
     place, text = problem.place, problem.message
     alone = text.startswith("#pragma once in main file") or text.endswith("was declared but never referenced")
@@ -101,7 +101,7 @@ def _of_a_header_alone(problem: Problem) -> bool:
 
 
 def _distinct(problems: Iterable[Problem]) -> Iterable[Problem]:
-    """Host and device pass repeat each other: the same words at the same place count once."""
+    """Yield distinct problems. Host and device pass repeat each other: the same words at the same place count once."""
     kept: dict[object, Problem] = {}
     for problem in problems:
         key = (problem.severity, problem.message, problem.place, problem.code, problem.symbol)
@@ -194,7 +194,7 @@ class _MessageReader:
         self._add(match["kind"], match["message"], "nvcc", place, code=f"#{code}" if code else None)
 
     def _body(self) -> tuple[list[str], str, int | None, list[str]]:
-        """The indented lines under a message: (more words, echoed line, caret, what follows it)."""
+        """Return the indented lines under a message: (more words, echoed line, caret, what follows it)."""
         body: list[str] = []
         while self.at < len(self.lines) and self.lines[self.at][:1] in (" ", "\t"):
             body.append(self.lines[self.at])
@@ -215,7 +215,7 @@ class _MessageReader:
         return Place(at.file, span.line, span.column, span.end_column) if span else at
 
     def _steps(self, lines: Iterable[str], file: str) -> list[Note]:
-        """`detected during: instantiation of … at line N [of file]`, innermost first."""
+        """Return notes for `detected during: instantiation of … at line N [of file]`, innermost first."""
         steps: list[Note] = []
         for text in lines:
             words = text.removeprefix("detected during:").removeprefix("detected during").strip()
@@ -232,7 +232,7 @@ class _MessageReader:
         return steps
 
     def _declared(self, message: str, file: str) -> list[Note]:
-        """`(declared at line 3 of "x.h")` inside a message, as a place to go to."""
+        """Return a place to go to for each `(declared at line 3 of "x.h")` inside a message."""
         notes: list[Note] = []
         for match in _DECLARED.finditer(message):
             named = match["quoted"] or match["file"]
@@ -314,7 +314,9 @@ class _MessageReader:
     def _ptx_line(
         self, line: int, message: str, entry: str = "", file: str = ""
     ) -> tuple[Place | None, tuple[Note, ...]]:
-        """The `asm` statement behind a line of the PTX that has `entry`, or is called `file`, at what the message quotes."""
+        """Return the `asm` statement behind a line of the PTX that has `entry`, or is called `file`, at what the
+        message quotes.
+        """
         named = _OF_ARCHITECTURE.search(file)
         for ptx in self.context.ptx:
             if named and ptx.target not in ("", named[1]):  # a build for several architectures
@@ -334,7 +336,7 @@ class _MessageReader:
         return None, ()
 
     def _symbol_place(self, symbol: str) -> Place | None:
-        """The kernel itself, or where an undefined function is called."""
+        """Return the place of the kernel itself, or where an undefined function is called."""
         for ptx in self.context.ptx:
             place = ptx.entries[symbol].place if symbol in ptx.entries else ptx.use_of(symbol)
             if place:

@@ -1,4 +1,6 @@
-"""Compiled code as text without a GPU: SASS by NVIDIA's `nvdisasm`, a kernel's own part of the PTX of a build."""
+"""Returns compiled code as text without a GPU: SASS by NVIDIA's `nvdisasm`, and a kernel's own part of the PTX of a
+build.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"\\\n]*(?:\\.[^"\\\n]*)*)
 
 
 def find(root: str | None = None, pythons: Collection[str | None] = (None,)) -> str | Failure:
-    """The path of nvdisasm: of the toolkit at `root`, of PATH, of NVIDIA's wheel or of Triton's in these Pythons."""
+    """Return the path of nvdisasm: of the toolkit at `root`, of PATH, of NVIDIA's wheel or of Triton's in these
+    Pythons.
+    """
     for path in _candidates(root, pythons):
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
@@ -63,7 +67,7 @@ def command(nvdisasm: str, cubin: Path) -> list[str]:
 
 
 def listing(cubin: bytes, symbol: str) -> str:
-    """The listing of one function; empty where nvdisasm is missing or does not read it. Takes 0.3 s."""
+    """Return the listing of one function. Return "" if nvdisasm is missing or does not read it. Takes 0.3 s."""
     nvdisasm = find()
     if isinstance(nvdisasm, Failure):
         return ""
@@ -75,7 +79,7 @@ def listing(cubin: bytes, symbol: str) -> str:
 
 
 def refused(status: int, errors: str, name: str) -> Failure:
-    """Why nvdisasm made nothing of a file."""
+    """Return why nvdisasm made nothing of a file."""
     first = next((line for line in errors.splitlines() if line.strip()), f"it ended with status {status}")
     remedy = (
         "it may be damaged, or of an architecture that this nvdisasm does not know: try a newer CUDA toolkit"
@@ -84,7 +88,9 @@ def refused(status: int, errors: str, name: str) -> Failure:
 
 
 def instructions(output: str) -> dict[str, list[str]]:
-    """What nvdisasm printed, by mangled name of the function; jumps go to offsets, padding at the end is left out."""
+    """Return the instructions that nvdisasm printed, by mangled name of the function. Jumps go to offsets; padding at
+    the end is left out.
+    """
     functions: dict[str, list[str]] = {}
     labels: dict[str, int] = {}
     code: list[str] = []
@@ -107,8 +113,8 @@ def instructions(output: str) -> dict[str, list[str]]:
 
 
 def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -> dict[str, str]:
-    """The listing of each function, by mangled name, of all or of those that are `wanted`; `output` is nvdisasm's of
-    `cubin`. Raises ValueError for what is no cubin.
+    """Return the listing of each function, by mangled name, of all or of those that are `wanted`. `output` is
+    nvdisasm's of `cubin`. Raises ValueError for a file that is no cubin.
     """
     code = Cubin(cubin)
     try:
@@ -131,8 +137,8 @@ def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -
 
 
 def ptx_of(ptx: str, symbol: str) -> str:
-    """A kernel's own part of a PTX text, below the text's head; each `.loc` says its file and line. Empty where the
-    kernel is not in it.
+    """Return a kernel's own part of a PTX text, below the text's head. Each `.loc` says its file and line. Return ""
+    if the kernel is not in it.
     """
     starts = [match.start() for match in _ENTRY.finditer(ptx)]
     head = ptx[: starts[0]] if starts else ""

@@ -1,4 +1,4 @@
-"""What compilers made of kernels, packed to travel as `Dump`s."""
+"""Packs what compilers made of kernels into `Dump`s, to be sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_PACKED = 6 << 20
 
 @dataclass(frozen=True, slots=True)
 class DumpedInstance:
-    """An instance of a kernel with what its compiler made of it; `name` is for people."""
+    """An instance of a kernel with what its compiler made of it. `name` is for people."""
 
     symbol: str
     name: str
@@ -30,7 +30,7 @@ class DumpedInstance:
 
 
 def packed(listed: Sequence[DumpedInstance], remarks: list[str]) -> tuple[Dump, ...]:
-    """What is too large is left out, and a remark is added."""
+    """Pack the instances. What is too large is left out, and a remark is added."""
     dumps: list[Dump] = []
     left_out: list[str] = []
     room = _MOST_PACKED

@@ -1,9 +1,8 @@
-"""The source line of each instruction of compiled code, and the calls through which it was inlined there.
+"""Finds the source line of each instruction of compiled code, and the calls through which it was inlined there.
 
-Read from the code's own `.debug_line`, which is DWARF's with two opcodes of NVIDIA's: a row can name another
-row as the call that it was inlined through (LLVM's NVPTX back end writes the same as `.loc … inlined_at`).
-Reports of Nsight Compute give the innermost line alone, and nvdisasm, which prints the rest, is not on every
-machine that has a GPU.
+It reads the code's own `.debug_line`, which is DWARF's with two opcodes of NVIDIA's: a row can name another row as
+the call through which it was inlined (LLVM's NVPTX back end writes the same as `.loc … inlined_at`). Reports of
+Nsight Compute only give the innermost line. nvdisasm, which prints the rest, is not on every machine with a GPU.
 """
 
 from __future__ import annotations
@@ -36,19 +35,21 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class FunctionLines:
-    """The rows of one function in order of address; addresses count from its first instruction."""
+    """The rows of one function in order of address. Addresses count from its first instruction."""
 
     frames: tuple[tuple[int, tuple[Frame, ...]], ...] = ()
 
     def at(self, offset: int) -> tuple[Frame, ...]:
-        """From the line of the instruction itself to that of the outermost function; empty if not known."""
+        """Return the lines from that of the instruction itself to that of the outermost function. Return () if they
+        are not known.
+        """
         after = bisect_right(self.frames, offset, key=lambda row: row[0])
         return self.frames[after - 1][1] if after else ()
 
 
 def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, FunctionLines]:
-    """By mangled name, of all functions or of those that are `wanted`: libraries have thousands. Raises ValueError for
-    what is no compiled code or a table of another kind.
+    """Return the lines by mangled name, of all functions or of those that are `wanted`, because libraries have
+    thousands. Raises ValueError for a file that is no compiled code, or a table of another kind.
     """
     if wanted is not None and not set(wanted).intersection(Cubin(content).functions()):
         return {}
@@ -61,7 +62,7 @@ def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, Fun
 
 
 def rows(content: bytes, section: str) -> dict[str, tuple[tuple[int, int], ...]]:
-    """(address, line) by function, of another table of the same form, which names no files."""
+    """Return (address, line) by function, from another table of the same form, which names no files."""
     by_file: dict[str, tuple[tuple[int, int], ...]] = {}
     for unit in _units(content, section):
         for name, (begin, end) in unit.spans.items():
@@ -174,7 +175,7 @@ class _Unit:
                     self._uleb()
 
     def frames(self, begin: int, end: int) -> tuple[tuple[int, tuple[Frame, ...]], ...]:
-        """Contexts count a function's own rows, from 1."""
+        """Return the frames of a function's rows. Contexts count a function's own rows, from 1."""
         own = self.rows[begin:end]
         return tuple((row.address, self._chain(own, row)) for row in own)
 

@@ -1,7 +1,7 @@
-"""The ELF file of compiled kernels without their code: symbols, sections and their relocations.
+"""Reads the ELF file of compiled kernels without their code: symbols, sections and their relocations.
 
-Just the parts of ELF-64 (little-endian) that are asked for; the layout is that of the System V ABI,
-"Object Files", which NVIDIA's tools follow.
+It reads just the needed parts of ELF-64 (little-endian). The layout is that of the System V ABI, "Object Files",
+which NVIDIA's tools follow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EM_CUDA = 190
 
 
 def images(content: bytes) -> Iterator[bytes]:
-    """Every cubin in a file that holds some among other things, as a report of Nsight Compute does."""
+    """Yield every cubin in a file that holds some among other things, as a report of Nsight Compute does."""
     at = content.find(_MAGIC)
     while at >= 0:
         header = content[at : at + HEADER.size]
@@ -41,7 +41,7 @@ def images(content: bytes) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A `__device__` or `__constant__` variable; `symbol` is its mangled name, `size` in bytes."""
+    """A `__device__` or `__constant__` variable. `symbol` is its mangled name, `size` is in bytes."""
 
     symbol: str
     size: int
@@ -49,7 +49,8 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The code of a kernel where the driver has put it: `size` bytes at `address` on the GPU, at `offset` of the file.
+    """The code of a kernel where the driver has put it: `size` bytes at `address` on the GPU, at `offset` of the
+    file.
 
     `functions` are the kernel and the functions that it calls, each as (offset in bytes, mangled name).
     """
@@ -81,7 +82,7 @@ class _Symbol:
 
 
 class Cubin:
-    """Raises ValueError for anything that is no ELF-64 file."""
+    """A cubin. Raises ValueError for a file that is no ELF-64 file."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -101,12 +102,12 @@ class Cubin:
         return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
 
     def section(self, name: str) -> bytes:
-        """Its content; empty if there is not one of this name."""
+        """Return a section's content, or b"" if there is none with this name."""
         header = next((s for s in self._sections if s.name == name), None)
         return self._content[header.offset : header.offset + header.size] if header else b""
 
     def located(self) -> list[Located]:
-        """The code that has been loaded; nothing for a file that no driver has loaded."""
+        """Return the code that has been loaded. A file that no driver has loaded has none."""
         found: list[Located] = []
         for number, section in enumerate(self._sections):
             if section.address and section.size and section.name.startswith(_TEXT):
@@ -121,7 +122,7 @@ class Cubin:
         return found
 
     def relocations(self, name: str) -> dict[int, str]:
-        """The symbols whose addresses stand in the section `name`, by their place in it."""
+        """Return the symbols whose addresses stand in the section `name`, by their place in it."""
         places: dict[int, str] = {}
         for section in self._sections:
             if section.type in _RELOCATION and section.name in (f".rela{name}", f".rel{name}"):
