@@ -1,1 +1,3 @@
-"""What both sides share: messages, and facts about GPUs and files. Standard library, no process."""
+"""What both sides share: messages, and facts about GPUs and files. It uses only the standard library, and starts no
+process.
+"""

@@ -1,4 +1,4 @@
-"""Which architecture a GPU's code is built for, in nvcc's spelling."""
+"""Finds the architecture for which a GPU's code is built, in nvcc's spelling."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ASKED = re.compile(r"(?:sm|compute|lto)_\d+[af]?|native|all-major|all")
 
 
 def architecture_of(capability: str) -> str:
-    """`sm_90a` for the compute capability `9.0`.
+    """Return `sm_90a` for the compute capability `9.0`.
 
-    From 9.0 on the architecture-specific variant is meant: without it wgmma, tcgen05 and TMA's newer
-    forms do not assemble. Raises ValueError for what is no capability.
+    From 9.0 on it is the architecture-specific variant: without it wgmma, tcgen05 and TMA's newer forms do not
+    assemble. Raises ValueError for a text that is no capability.
     """
     match = re.fullmatch(r"\s*(\d+)\.(\d)\s*", capability)
     if not match:
@@ -47,7 +47,9 @@ def architecture_of(capability: str) -> str:
 
 
 def named(text: str) -> str | None:
-    """`sm_90` for `sm_90`, `compute_90` and `90`, and `sm_90a` for `9.0`; None for what is no architecture, as a GPU."""
+    """Return `sm_90` for `sm_90`, `compute_90` and `90`, and `sm_90a` for `9.0`. Return None for a name that is no
+    architecture, such as a GPU's.
+    """
     if asked := re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{2,3}[af]?)", text.strip(), re.IGNORECASE):
         return f"sm_{asked[1].lower()}"
     return architecture_of(text) if re.fullmatch(r"\s*\d+\.\d\s*", text) else None
@@ -55,8 +57,8 @@ def named(text: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def architecture_for(gpu: str) -> str | None:
-    """`sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`, `sm_89` for `rtx4090`, an architecture for itself; None for a GPU
-    whose name is not known here.
+    """Return `sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`, `sm_89` for `rtx4090`, an architecture for itself.
+    Return None for a GPU whose name is not known here.
     """
     if architecture := named(gpu):
         return architecture
@@ -69,7 +71,7 @@ def architecture_for(gpu: str) -> str | None:
 
 
 def gencode(architecture: str) -> tuple[str, ...]:
-    """Explicit flags for one architecture: `-arch=sm_90a` alone would embed PTX as well."""
+    """Return explicit flags for one architecture: `-arch=sm_90a` alone would embed PTX as well."""
     number = architecture.removeprefix("sm_").removeprefix("compute_")
     if not re.fullmatch(r"\d+[af]?", number):
         return (f"-arch={architecture}",)
@@ -77,7 +79,7 @@ def gencode(architecture: str) -> tuple[str, ...]:
 
 
 def without_targets(flags: Sequence[str]) -> tuple[str, ...]:
-    """The flags but those that name architectures."""
+    """Return the flags without those that name architectures."""
     kept: list[str] = []
     values = iter(flags)
     for flag in values:
@@ -90,8 +92,8 @@ def without_targets(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def known_targets(flags: Sequence[str], numbers: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flags without the architectures that a compiler lacks which has code for `numbers` (`90`), and those
-    architectures (`sm_70`). A flag of which nothing is left goes as a whole.
+    """Return the flags without the architectures that a compiler lacks, and those architectures (`sm_70`). `numbers`
+    are those for which the compiler has code (`90`). A flag that becomes empty is removed.
     """
     kept: list[str] = []
     absent: dict[str, None] = {}
@@ -111,7 +113,7 @@ def known_targets(flags: Sequence[str], numbers: Collection[str]) -> tuple[tuple
 
 
 def _without(value: str, unknown: Sequence[str]) -> str:
-    """`arch=compute_80,code=[sm_80,sm_70]` without `sm_70`; "" where code is made for no architecture then."""
+    """Return `arch=compute_80,code=[sm_80,sm_70]` without `sm_70`. Return "" if no architecture is left."""
     virtual, _, code = value.rpartition("code=")
     listed = [each for each in code.strip("[]").split(",") if each not in unknown]
     if not listed or any(re.search(rf"{each}\b", virtual) for each in unknown):
@@ -121,8 +123,8 @@ def _without(value: str, unknown: Sequence[str]) -> str:
 
 
 def for_one(flags: Sequence[str], architecture: str) -> tuple[str, ...]:
-    """The flags with at most one architecture, whose code a GPU of `architecture` loads: the one of its number that they name, or
-    one that is older with the same major number; else none.
+    """Return the flags with at most one architecture, whose code a GPU of `architecture` loads. That is the named one
+    with the same number, or an older one with the same major number, else none.
     """
     if not asked_for(flags):
         return tuple(flags)
@@ -131,14 +133,16 @@ def for_one(flags: Sequence[str], architecture: str) -> tuple[str, ...]:
 
 
 def for_gpu(flags: Sequence[str], architecture: str) -> tuple[str, ...]:
-    """The flags of a program that is to run on a GPU of `architecture`: without architectures where it loads the code of none."""
+    """Return the flags of a program for a GPU of `architecture`. If the GPU loads the code of none of their
+    architectures, they are removed.
+    """
     targets = asked_for(flags)
     for_any = not targets or {"native", "all", "all-major"} & set(targets)
     return tuple(flags) if for_any or _loaded(flags, architecture) else without_targets(flags)
 
 
 def _loaded(flags: Sequence[str], architecture: str) -> list[str]:
-    """The targets that flags name and whose code a GPU of `architecture` loads."""
+    """Return the targets that flags name and whose code a GPU of `architecture` loads."""
     own = _number(architecture)
     return [each for each in asked_for(flags) if _number(each)[:-1] == own[:-1] and _number(each) <= own]
 
@@ -148,7 +152,7 @@ def _number(architecture: str) -> str:
 
 
 def asked_for(flags: Sequence[str]) -> tuple[str, ...]:
-    """The targets that flags name themselves, real ones (`sm_90`) where any is; () for none."""
+    """Return the targets that flags name themselves: real ones (`sm_90`) if any is; () for none."""
     listed: list[str] = []
     values = iter(flags)
     for flag in values:

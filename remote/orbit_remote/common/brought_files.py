@@ -1,6 +1,7 @@
-"""Files that a program leaves in its folder and that its author gets back: which ones, packed to travel, written at home.
+"""Files that a program leaves in its folder and that its author gets back: which ones, packed for sending, and
+written on the author's machine.
 
-Neither side trusts the other's links: what is read and what is written lies in the folder itself.
+Neither side trusts the other's links: only the folder itself is read and written.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _MOST_PARTS = 100
 
 
 def parts_of(pattern: str) -> list[str]:
-    """A pattern by its parts; a folder stands for everything in it. Raises ValueError for one that leads elsewhere."""
+    """Return a pattern by its parts. A folder stands for everything in it. Raises ValueError for one that leads
+    elsewhere.
+    """
     parts = [part for part in pattern.replace("\\", "/").split("/") if part not in ("", ".")]
     if not parts or pattern.startswith(("/", "\\")) or ".." in parts or re.match(r"[A-Za-z]:", pattern):
         raise ValueError(f"{pattern!r:.80} is not a pattern of files below the folder, as in 'out/**'")
@@ -30,7 +33,7 @@ def parts_of(pattern: str) -> list[str]:
 
 
 def matches(place: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path matches, part by part: `**` is any number of folders, and no wildcard matches a leading dot."""
+    """Say whether a path matches, part by part. `**` is any number of folders, and no wildcard matches a leading dot."""
     if not pattern:
         return not any(part.startswith(".") for part in place)
     first, rest = pattern[0], pattern[1:]
@@ -43,7 +46,8 @@ def matches(place: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def collect(folder: Path, patterns: Sequence[str]) -> tuple[tuple[Brought, ...], tuple[str, ...]]:
-    """The regular files in a folder that the patterns match, in order of their names, and remarks on what is left behind.
+    """Return the regular files in a folder that the patterns match, in order of their names, and remarks on files
+    that are left behind.
 
     The folder is a program's: it may hold links, FIFOs, folders without end, or be gone.
     """
@@ -86,7 +90,7 @@ def collect(folder: Path, patterns: Sequence[str]) -> tuple[tuple[Brought, ...],
 
 
 def _files(folder: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """(the open folder that holds it, its path) of every regular file below; links are not followed."""
+    """Yield (the open folder that holds it, its path) for every regular file below. Links are not followed."""
     try:
         top = content_store.open_folder(folder)
     except OSError:  # the program has removed it
@@ -112,8 +116,8 @@ def _below(folder: int, above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str
 def write(
     root: Path, brought: Sequence[Brought], patterns: Sequence[str]
 ) -> tuple[tuple[Brought, ...], tuple[str, ...]]:
-    """Write them below `root`: those that were written, without their contents, and remarks on the others. What comes from
-    another machine is checked: only what was asked for is written, and never through a link.
+    """Write files below `root`. Return those that were written, without their contents, and remarks on the others.
+    Files from another machine are checked: only what was asked for is written, and never through a link.
     """
     wanted = [parts_of(pattern) for pattern in patterns]
     written: list[Brought] = []

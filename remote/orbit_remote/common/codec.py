@@ -1,4 +1,4 @@
-"""Messages decoded from JSON, nested ones too; what another process sends is checked before it is used."""
+"""Decodes messages from JSON, nested ones too. What another process sends is checked before it is used."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ EVENTS: dict[str, type[Event]] = {
 
 
 def read_json(text: str | bytes) -> Any:
-    """JSON that somebody else has written. Raises ValueError for what is no JSON, and for what Python cannot read: nested
-    too deeply, numbers too long.
+    """Read JSON that somebody else has written. Raises ValueError for a text that is no JSON, and for one that Python
+    cannot read: nested too deeply, numbers too long.
     """
     try:
         return json.loads(text)
@@ -45,13 +45,15 @@ def read_json(text: str | bytes) -> Any:
 
 
 def is_crowded(text: bytes) -> bool:
-    """Whether JSON has more names and values than VALUES. Reading such a text takes up to 100 times its size, so they are counted first."""
+    """Say whether JSON has more names and values than VALUES. Reading such a text takes up to 100 times its size, so
+    they are counted first.
+    """
     return next(itertools.islice(_MEMBER.finditer(text), VALUES.most, None), None) is not None
 
 
 def inflate(packed: object, limit: Limit) -> bytes:
-    """What zlib packed: some KB may unpack to more than the memory. Raises ValueError, with a sentence, where it is damaged or
-    unpacks to more than the limit.
+    """Unpack what zlib packed: some KB may unpack to more than the memory. Raises ValueError, with a sentence, if it
+    is damaged or unpacks to more than the limit.
     """
     if not isinstance(packed, bytes):
         raise ValueError("a packed value is not one")  # noqa: TRY004 - of somebody's message
@@ -68,12 +70,12 @@ def inflate(packed: object, limit: Limit) -> bytes:
 
 
 def packed(content: bytes) -> str:
-    """Bytes as a text of a message."""
+    """Pack bytes as a text of a message."""
     return base64.b64encode(zlib.compress(content, 1)).decode()
 
 
 def unpacked(text: str, limit: Limit) -> bytes:
-    """What `packed` made a text of. Raises ValueError, with a sentence, for anything else and for more than the limit."""
+    """Unpack a text of `packed`. Raises ValueError, with a sentence, for any other text and for more than the limit."""
     return inflate(base64.b64decode(text), limit)
 
 
@@ -96,7 +98,7 @@ def decode_request(line: str) -> Request:
 
 
 def decode_event(data: Any) -> Event:
-    """An event from decoded JSON. Raises ValueError, with one sentence, for anything else."""
+    """Return an event from decoded JSON. Raises ValueError, with one sentence, for anything else."""
     record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in EVENTS:
@@ -105,15 +107,15 @@ def decode_event(data: Any) -> Event:
 
 
 def build(cls: type[T], data: Any, *, lenient: bool = False) -> T:
-    """A dataclass of `messages` from decoded JSON. Raises ValueError where the data is not one; `lenient` passes over
-    fields that it does not have, as of a file that another version has written.
+    """Build a dataclass of `messages` from decoded JSON. Raises ValueError if the data is not one. `lenient` skips
+    unknown fields, as in a file that another version has written.
     """
     return _converter(cls, lenient)(data)
 
 
 @functools.cache
 def prepare(hint: Any) -> None:
-    """Do now what `build` does only once for a type of message, and for all that can be in it: while there is time."""
+    """Do now, while there is time, what `build` does once for a type of message and all types in it."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         lazy_dataclass.complete(hint)
         _fields(hint, False)
@@ -125,7 +127,9 @@ def prepare(hint: Any) -> None:
 
 @functools.cache
 def _converter(hint: Any, lenient: bool) -> Callable[[Any], Any]:
-    """Of one type, whose parts are inspected only once: an event may hold thousands of values."""
+    """Return a converter for one type. Its parts are inspected only once, because an event may hold thousands of
+    values.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in (str, int, bool, float):
         return functools.partial(_plain, hint)
@@ -157,7 +161,9 @@ def _converter(hint: Any, lenient: bool) -> Callable[[Any], Any]:
 
 
 def _tagged(classes: list[Any], lenient: bool) -> Callable[[Any], Any]:
-    """A converter of one of several dataclasses: they have one field, the tag, whose only value differs in each."""
+    """Return a converter for one of several dataclasses. They have one common field, the tag, whose only value
+    differs in each.
+    """
     hints = [typing.get_type_hints(cls) for cls in classes]
     name = next(
         name for name in hints[0] if all(typing.get_origin(each.get(name)) is Literal for each in hints)
@@ -195,19 +201,21 @@ def _object(cls: type[Any], lenient: bool, value: object) -> object:
 
 
 def _optional(inner: Callable[[Any], Any], value: object) -> object:
-    """None also for a non-number: it is unavailable."""
+    """Return a value or None. A number that is not finite becomes None too: it is unavailable."""
     if value is None or (type(value) is float and not math.isfinite(value)):
         return None
     return inner(value)
 
 
 def _are_integers(items: list[Any]) -> bool:
-    """Whether each is one that `_plain` lets pass: there are thousands of times in some results."""
+    """Say whether each item is an integer that `_plain` accepts. Some results have thousands of times."""
     return set(map(type, items)) == {int} and min(items) >= -_INTEGER and max(items) < _INTEGER
 
 
 def _plain(hint: type[Any], value: object) -> object:
-    """A number is finite and has at most 64 bits: all that is shown of one is computed with it."""
+    """Return a plain value. A number is finite and has at most 64 bits, because everything that is shown of it is
+    computed with it.
+    """
     if type(value) is int and hint in (int, float) and -_INTEGER <= value < _INTEGER:
         return hint(value)
     if type(value) is hint and (hint in (str, bool) or (type(value) is float and math.isfinite(value))):

@@ -1,8 +1,8 @@
-"""The author's files on the GPU's machine: contents kept under their hashes, trees made of them.
+"""The author's files on the GPU's machine: contents kept under their hashes, and trees made from them.
 
-A tree is where jobs run, and a job may leave anything in it: changed and deleted files, links that
-lead elsewhere, folders that cannot be read. `Store.materialise` makes it again what its manifest says,
-through folders opened without following links, so nothing outside is read, written or removed.
+Jobs run in a tree, and a job may leave anything in it: changed and deleted files, links that lead elsewhere, folders
+that cannot be read. `ContentStore.materialise` makes it match its manifest again, through folders opened without
+following links. So nothing outside is read, written or removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CHUNK = 1 << 20
 
 @lru_cache(20_000)
 def unusable(name: str) -> str | None:
-    """Why a path cannot be in a manifest, as the end of a sentence; None where it can."""
+    """Return why a path cannot be in a manifest, as the end of a sentence. Return None if it can."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError:
@@ -79,7 +79,7 @@ def check(manifest: Manifest) -> None:
 
 
 class KnownContent(NamedTuple):
-    """`content` is None where the hash was known from an earlier reading."""
+    """A content. `content` is None if the hash was known from an earlier reading."""
 
     digest: str
     size: int
@@ -87,12 +87,12 @@ class KnownContent(NamedTuple):
 
 
 class Hashes:
-    """Content hashes of files, read again only when their status says that they may have changed.
+    """Content hashes of files. A file is read again only if its status says that it may have changed.
 
-    The status is device, inode, size and both times. A file written twice within one tick of the file
-    system's clock can keep all of them, so a hash counts only if the file had been at rest for two
-    seconds when it was read: whatever is written later then has another time. A younger file is read
-    again each time until it has come to rest. At most 20,000 files are remembered.
+    The status is device, inode, size and both times. A file written twice within one tick of the file system's clock
+    can keep all of them. So a hash counts only if the file had been at rest for two seconds when it was read:
+    anything written later has another time. A younger file is read again each time until it has come to rest. At most
+    20,000 files are remembered.
     """
 
     def __init__(self) -> None:
@@ -107,11 +107,11 @@ class Hashes:
         most: int | None = None,
         status: os.stat_result | None = None,
     ) -> KnownContent:
-        """What the file `path` holds; links are followed unless `within`, an open folder, is given. `status` is the file's, of
-        just now.
+        """Return what the file `path` holds. Links are followed unless `within`, an open folder, is given. `status`
+        is the file's, if it was just read.
 
-        With `within`, the last part of `path` is looked up in that folder. Raises OSError; also for
-        what is no regular file, and for one that is larger than `most` bytes.
+        With `within`, the last part of `path` is looked up in that folder. Raises OSError, also for a file that is
+        not regular, or larger than `most` bytes.
         """
         name = path if within is None else path.rpartition("/")[2]
         status = status or os.stat(name, dir_fd=within, follow_symlinks=within is None)
@@ -145,17 +145,18 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 
 
 class ContentStore:
-    """Contents under `folder/aa/…`, by their hashes; about `limit` bytes, the ones used longest ago go first.
+    """Contents under `folder/aa/…`, by their hashes: about `limit` bytes. The ones used longest ago are removed
+    first.
 
-    Several processes may write into one folder: a content is written under another name and renamed.
-    What the last manifests shown to `missing` need is never removed by this store, even over the limit;
-    a store of another process may remove it, and then `materialise` says so. Any method may raise
-    OSError: a full disk, a folder that cannot be written.
+    Several processes may write into one folder: a content is written under another name and renamed. This store never
+    removes what the last manifests shown to `missing` need, even over the limit. A store of another process may
+    remove it, and then `materialise` says so. Any method may raise OSError: a full disk, a folder that cannot be
+    written.
     """
 
     def __init__(self, folder: Path, limit: int, *, most: int | None = None, used_s: float = 0.0) -> None:
-        """`most` are contents beside the limit of bytes. One that was marked as used less than `used_s` seconds ago is not
-        marked again.
+        """Make a store. `most` is the limit of contents beside the limit of bytes. A content that was marked as used
+        less than `used_s` seconds ago is not marked again.
         """
         self._folder = folder
         self._most = most
@@ -168,7 +169,7 @@ class ContentStore:
         self._lock = threading.RLock()
 
     def missing(self, manifest: Manifest) -> list[str]:
-        """The hashes that must be `put` before this manifest can be materialised; the others are held.
+        """Return the hashes that must be `put` before this manifest can be materialised. The others are held.
 
         Raises ValueError as `check` does.
         """
@@ -208,10 +209,10 @@ class ContentStore:
     def materialise(self, manifest: Manifest, tree: Path) -> None:
         """Make the folder `tree` hold the manifest's files and nothing else.
 
-        A file that already has its content is left as it is, its time of change included. Every file
-        is a copy: a job that writes into its tree does not write into the store. Raises ValueError as
-        `check` does, LookupError where a content is not in the store (or was damaged there, and is
-        removed), and OSError; the tree is then somewhere in between.
+        A file that already has its content stays, its time of change included. Every file is a copy: a job that
+        writes into its tree does not write into the store. Raises ValueError as `check` does, LookupError if a
+        content is not in the store (or was damaged there, and is removed), and OSError; the tree is then partly
+        changed.
         """
         check(manifest)
         with self._lock:
@@ -289,7 +290,7 @@ class ContentStore:
         return self._folder / digest[:2] / digest[2:]
 
     def _touch(self, digest: str) -> bool:
-        """Whether the content is here; if so, it has just been used."""
+        """Return whether the content is here. If so, mark it as used."""
         blob = self._blob(digest)
         try:
             if not self._used_s or time.time() - blob.stat().st_mtime >= self._used_s:
@@ -323,7 +324,7 @@ class ContentStore:
 
 
 def _nested(files: dict[str, str]) -> dict[str, Any]:
-    """Folders as dictionaries of what they hold. Raises ValueError where a path is a file and a folder."""
+    """Return folders as dictionaries of what they hold. Raises ValueError if a path is a file and a folder."""
     top: dict[str, Any] = {}
     for name, digest in files.items():
         *folders, last = name.split("/")
@@ -342,7 +343,7 @@ def _nested(files: dict[str, str]) -> dict[str, Any]:
 
 
 def entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
-    """What an open folder holds, by name; links are not followed."""
+    """Yield what an open folder holds, by name. Links are not followed."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries]
     for name in names:
@@ -351,7 +352,7 @@ def entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def open_folder(name: str | Path, within: int | None = None) -> int:
-    """A folder opened for reading and writing whatever its mode; OSError for a link."""
+    """Open a folder for reading and writing whatever its mode. Raises OSError for a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
         return os.open(name, flags, dir_fd=within)
@@ -391,8 +392,8 @@ def discard(folder: int, name: str) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and what is in it, as far as that can be: however deep it is, which is too much for `shutil.rmtree`, and what a
-    job has locked against reading.
+    """Remove a folder and what is in it, as far as possible. It may be too deep for `shutil.rmtree`, or a job may
+    have locked parts against reading.
     """
     if os.name != "posix":
         shutil.rmtree(folder, ignore_errors=True)
@@ -409,7 +410,7 @@ def remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def temporary(prefix: str, within: str | Path | None = None) -> Generator[Path]:
-    """A folder that code of others may write to, until it is left. Raises OSError."""
+    """Give a folder to which code of others may write, until it is left. Raises OSError."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
     try:
         yield folder

@@ -1,1 +1,1 @@
-"""What a configured build left in its folder: both sides read it"""
+"""What a configured build left in its folder. Both sides read it."""

@@ -1,4 +1,6 @@
-"""Where the builds of a project lie: folders that are called as builds are, and those that CMake or Meson has configured"""
+"""Finds the builds of a project: folders with the usual names of builds, and those that CMake or Meson has
+configured.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def configured_ns(folder: str) -> int:
 
 
 def inside(folder: str, goes_into: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
-    """Yield the builds in a folder, the outer ones first, and the folders in them, a few levels deep: `build`,
+    """Yield the builds in a folder, the outer ones first, and those in its folders, a few levels deep: `build`,
     `out/build/x64-Release`, and what CMake or Meson has configured under any name.
     """
     waiting = [(folder, 0)]
@@ -54,8 +56,8 @@ def inside(folder: str, goes_into: Callable[[str], bool] = lambda _: True) -> It
 
 
 def near(project: str) -> Iterator[str]:
-    """Yield a project's folder and those in it, a few levels deep, and those beside it that are called as its builds. Each may be
-    another project's: `cmake_folder` and `meson_folder` say whose.
+    """Yield a project's folder and those in it, a few levels deep, and those beside it with the usual names of
+    builds. Each may be another project's: `cmake_folder` and `meson_folder` say whose.
     """
     waiting = [(project, 0)]
     count = 0

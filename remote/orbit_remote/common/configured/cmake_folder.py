@@ -1,4 +1,6 @@
-"""Build folders of CMake: the author's, where a project is configured, else one of ours; and what CMake's File API says of its programs"""
+"""Build folders of CMake: the author's if a project is configured, else one of ours. CMake's File API says which
+programs it has.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _PREFERRED = ("Release", "RelWithDebInfo", "")
 
 
 class Configured(NamedTuple):
-    """A build folder. `remarks` say why others that are there were not taken."""
+    """A build folder. `remarks` say why other folders were not taken."""
 
     folder: str
     remarks: tuple[str, ...] = ()
@@ -36,14 +38,16 @@ class ProjectProgram(NamedTuple):
 
 
 class Codemodel(NamedTuple):
-    """The executables of a configuration, whose name is empty where the generator has but one without a name."""
+    """The executables of a configuration. Its name is "" if the generator has only one."""
 
     configuration: str
     programs: tuple[ProjectProgram, ...]
 
 
 def existing(source: str) -> Configured:
-    """Return the build folder in which the project in `source` was configured last; an empty one where it was not. Takes time."""
+    """Return the build folder in which the project in `source` was configured last, or an empty one if it was not.
+    Takes time.
+    """
     found: list[tuple[float, str]] = []
     remarks: list[str] = []
     for folder in build_folders.near(source):
@@ -89,8 +93,8 @@ def is_configured(folder: str) -> bool:
 
 
 def ask(folder: str) -> bool:
-    """Leave our question for CMake in a build folder, to be answered when it is configured next; whether it has been answered
-    already. Raises OSError.
+    """Leave our question for CMake in a build folder, to be answered at the next configuration. Return whether it has
+    been answered already. Raises OSError.
     """
     query = Path(folder, *_QUERY)
     if not query.exists():
@@ -100,7 +104,7 @@ def ask(folder: str) -> bool:
 
 
 def _index(folder: str) -> dict[str, Any] | None:
-    """CMake's newest answer, if it is one to our question."""
+    """Return CMake's newest answer, if it answers our question."""
     answers = sorted(Path(folder, *_REPLY).glob("index-*.json"))
     try:
         reply = _read(answers[-1])["reply"][_CLIENT][_QUERY[-1]] if answers else None
@@ -138,7 +142,7 @@ def codemodel(folder: str) -> Codemodel | None:
 
 
 def _sources(target: dict[str, Any], by_id: dict[str, dict[str, Any]], folder: str) -> Iterator[str]:
-    """The sources of a target, its own first, and those of the targets that it depends on."""
+    """Yield the sources of a target, its own first, and those of the targets that it depends on."""
     waiting, seen = [target["id"]], {target["id"]}
     while waiting:
         at = by_id.get(waiting.pop(0), {})

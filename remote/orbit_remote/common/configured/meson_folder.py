@@ -1,4 +1,4 @@
-"""Build folders of Meson: the author's, where a project is set up, and what `meson-info` says of its programs"""
+"""Build folders of Meson: the author's, if a project is set up. `meson-info` says which programs it has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _TARGETS = ("meson-info", "intro-targets.json")
 
 
 def existing(source: str) -> Configured:
-    """Return the build folder in which the project in `source` was set up last; an empty one where it was not. Takes time."""
+    """Return the build folder in which the project in `source` was set up last, or an empty one if it was not. Takes
+    time.
+    """
     set_up: list[tuple[float, str]] = []
     remarks: list[str] = []
     for folder in build_folders.near(source):
@@ -39,7 +41,9 @@ def is_set_up(folder: str) -> bool:
 
 
 def programs(folder: str) -> tuple[ProjectProgram, ...]:
-    """Return what Meson said of a build folder's executables; an empty tuple where the folder has no `meson-info`. Takes time."""
+    """Return what Meson said of a build folder's executables. Return () if the folder has no `meson-info`. Takes
+    time.
+    """
     try:
         return tuple(
             ProjectProgram(each["name"], each["filename"][0], tuple(_sources(each)))

@@ -1,1 +1,1 @@
-"""What files have that keep KernelBench's or popcorn's contract"""
+"""The contents of files that keep KernelBench's or popcorn's contract."""

@@ -1,8 +1,8 @@
-"""KernelBench and popcorn files: which of the two, and the files beside them.
+"""Finds KernelBench and popcorn files: which of the two, and the files beside them.
 
-Of both sides, from the text alone. KernelBench: a class `ModelNew` that stands in for the class `Model` of a
-reference (github.com/ScalingIntelligence/KernelBench). popcorn: a function `custom_kernel(data)`, with `reference.py`
-and `task.yml` beside it (github.com/gpu-mode/reference-kernels).
+Both are found from the text alone. KernelBench: a class `ModelNew` that replaces the class `Model` of a reference
+(github.com/ScalingIntelligence/KernelBench). popcorn: a function `custom_kernel(data)`, with `reference.py` and
+`task.yml` beside it (github.com/gpu-mode/reference-kernels).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ENTRIES: Final[tuple[tuple[Kind, str], ...]] = (("kernelbench", "ModelNew"), ("
 
 @dataclass(frozen=True, slots=True)
 class KeptContract:
-    """The contract that a text keeps, and where the name stands that others call: `line`, `column` from 1,
+    """The contract that a text keeps, and the place of the name that others call: `line`, `column` from 1,
     `end_column` exclusive, in code points.
     """
 
@@ -59,8 +59,8 @@ _ANYTHING: Final = 1e30
 
 @dataclass(frozen=True, slots=True)
 class AllowedDifference:
-    """What a reference allows: the share `matched` of an output's elements has to lie within `atol + rtol * |expected|`, and no
-    element further than `cap` from what was expected.
+    """What a reference allows. The share `matched` of an output's elements has to lie within `atol + rtol *
+    |expected|`, and no element further than `cap` from the expected value.
     """
 
     rtol: float
@@ -70,12 +70,12 @@ class AllowedDifference:
 
     @property
     def anything(self) -> bool:
-        """Whether any number is right, as of a source that is measured by itself."""
+        """Say whether any number is right, as for a source that is measured by itself."""
         return self.rtol >= _ANYTHING
 
     @property
     def line(self) -> str:
-        """As it stands in the text of a reference."""
+        """Return the line that states it in the text of a reference."""
         cap = "" if self.cap is None else f", cap {self.cap!r}"
         return f"# tolerance: rtol {self.rtol!r}, atol {self.atol!r}, matched {self.matched!r}{cap}"
 
@@ -84,7 +84,9 @@ ANYTHING: Final = AllowedDifference(_ANYTHING, _ANYTHING)
 
 
 def within(reference: str) -> AllowedDifference | None:
-    """The tolerance that a reference's text states in a comment of its own line; None where it states none that can be read."""
+    """Return the tolerance that a reference's text states in a comment of its own line. Return None if it states none
+    that can be read.
+    """
     stated = _WITHIN.search(reference)
     if stated is None:
         return None
@@ -105,7 +107,9 @@ _DOMAIN: Final = re.compile(r"^# inputs: (\S+)[ \t]*$", re.MULTILINE)
 
 
 def domain(reference: str) -> Domain:
-    """What a reference's text states in a comment of its own line, `# inputs: positive`. Raises ValueError for another word."""
+    """Return the domain that a reference's text states in a comment of its own line, `# inputs: positive`. Raises
+    ValueError for another word.
+    """
     stated = _DOMAIN.search(reference)
     word = stated[1] if stated else "any"
     if word not in get_args(Domain):
@@ -116,12 +120,14 @@ def domain(reference: str) -> Domain:
 
 
 def domain_line(domain: Domain) -> str:
-    """As it stands in the text of a reference; empty where it need not."""
+    """Return the line that states it in the text of a reference. Return "" if none is needed."""
     return "" if domain == "any" else f"# inputs: {domain}"
 
 
 def kept(text: str) -> KeptContract | None:
-    """None for a text that keeps none, or that is longer than `limits.CONTRACT`."""
+    """Return the contract of a text. Return None for a text that keeps none, or that is longer than
+    `limits.CONTRACT`.
+    """
     first: dict[str, _Bound] = {}
     for bound in _bound(text, tuple(name for _, name in _ENTRIES)):
         first.setdefault(bound.name, bound)
@@ -132,18 +138,18 @@ def kept(text: str) -> KeptContract | None:
 
 
 def has_model(text: str) -> bool:
-    """Whether a text with `ModelNew` brings its reference along: `Model` and `get_inputs`, defined or imported."""
+    """Say whether a text with `ModelNew` has its own reference: `Model` and `get_inputs`, defined or imported."""
     names = {bound.name for bound in _bound(text, ("Model", "get_inputs", "*"))}
     return {"Model", "get_inputs"} <= names or "*" in names
 
 
 def binds(text: str, name: str) -> bool:
-    """Whether a top-level statement of the text defines, assigns or imports the name, as far as the text shows."""
+    """Say whether a top-level statement of the text defines, assigns or imports the name, as far as the text shows."""
     return any(bound.name in (name, "*") for bound in _bound(text, (name, "*")))
 
 
 def brings_kernels(text: str) -> bool:
-    """Whether a text names anything that kernels of one's own are written with; else it is a program of a library's."""
+    """Say whether a text names anything with which own kernels are written. Otherwise it only uses a library."""
     return (
         re.search(
             r"triton|load_inline|cpp_extension|__global__|cuda\.core|cupy|numba|cutlass|cute|tilelang|torch\.compile",
@@ -163,8 +169,9 @@ class _Bound:
 
 
 def _bound(text: str, names: Sequence[str]) -> Iterator[_Bound]:
-    """Where these names are bound at the top level, in their order: read without a parser, which takes seconds and a
-    thousand times the memory of a hostile text, and nothing from one that is being typed.
+    """Yield where these names are bound at the top level, in their order. The text is read without a parser, which
+    takes seconds and a thousand times the memory of a hostile text, and returns nothing for a text that is being
+    typed.
     """
     if len(text) > CONTRACT.most or not any(name in text for name in names):
         return
@@ -188,9 +195,9 @@ def _renamed(statement: str, word: re.Match[str]) -> bool:
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
-    """Where `Model` may lie for a file that has only `ModelNew`, the likeliest first.
+    """Return where `Model` may lie for a file that has only `ModelNew`, the likeliest first.
 
-    `model_new_ex_add.py` beside `model_ex_add.py` is how KernelBench names its own examples.
+    KernelBench names its own examples `model_new_ex_add.py` beside `model_ex_add.py`.
     """
     stem = path.stem
     names = [
@@ -209,13 +216,15 @@ def model_file(path: Path) -> Path | None:
 
 
 def problem_folder(path: Path) -> Path:
-    """Where task.yml lies: beside the submission, or up to two folders above it, as in `solutions/correct/`."""
+    """Return the folder of task.yml: that of the submission, or up to two folders above it, as in
+    `solutions/correct/`.
+    """
     folders = (path.parent, *path.parent.parents[:2])
     return next((folder for folder in folders if (folder / TASK).is_file()), path.parent)
 
 
 def listed(folder: Path, task: popcorn_task.Task) -> dict[str, Path]:
-    """Modules by the name that they are imported by, as task.yml lists them: `utils` may lie elsewhere."""
+    """Return the modules that task.yml lists, by the names under which they are imported. `utils` may lie elsewhere."""
     return {
         name.removesuffix(".py"): folder / source
         for name, source in task.files.items()
@@ -224,7 +233,7 @@ def listed(folder: Path, task: popcorn_task.Task) -> dict[str, Path]:
 
 
 def companions(path: Path, text: str) -> tuple[Path, ...]:
-    """The files that a contract needs and no import of `text` need show. Reads task.yml; raises nothing."""
+    """Return the files that a contract needs, even if no import of `text` shows it. Reads task.yml; raises nothing."""
     contract = kept(text)
     if contract is None:
         return ()
@@ -251,5 +260,5 @@ ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
 
 
 def builds_extension(text: str) -> bool:
-    """Whether a Python file may build an extension when it is imported."""
+    """Say whether a Python file may build an extension when it is imported."""
     return bool(re.search(r"\b(?:load_inline|cpp_extension)\b", text))

@@ -1,10 +1,10 @@
-"""The `task.yml` of a GPU MODE (popcorn) problem: its tests, its benchmarks, and where its files lie.
+"""Reads the `task.yml` of a GPU MODE (popcorn) problem: its tests, its benchmarks, and where its files lie.
 
-Read without PyYAML, which the Python that has the user's torch need not have, and by both sides alike: the
-author's to know which files a job needs, the GPU's to know what to run. The published problems
-(github.com/gpu-mode/reference-kernels; ten of 41 were looked at) write their lists in one way, a mapping in braces after each dash,
-as JSON does or nearly; block mappings are read too. What else YAML has is refused where it stands, so
-that nothing is taken for something it is not; other keys of the file are skipped unread.
+It is read without PyYAML, which the Python with the user's torch need not have. Both sides read it: the author's to
+know which files a job needs, the GPU's to know what to run. The published problems
+(github.com/gpu-mode/reference-kernels; ten of 41 were looked at) write their lists in one way: a mapping in braces
+after each dash, as JSON does or nearly so. Block mappings are read too. Other syntax of YAML is refused where it
+stands, so that nothing is misread; other keys of the file are skipped unread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LISTS: Final = ("tests", "benchmarks", "files")
 
 
 class TaskError(Exception):
-    """What is wrong with a task.yml, and on which line (from 1)."""
+    """A task.yml is wrong: what, and on which line (from 1)."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,9 @@ class TaskError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`files` maps the name a file is imported by to where it lies, relative to the folder of task.yml."""
+    """A task. `files` has where each file lies, relative to the folder of task.yml, by the name under which it is
+    imported.
+    """
 
     tests: tuple[dict[str, Value], ...] = ()
     benchmarks: tuple[dict[str, Value], ...] = ()
@@ -84,7 +86,7 @@ _KEY = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_][\w.-]*))\s*:(?=\s|$)""")
 
 
 def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]]:
-    """The top-level keys: (key, line, what follows it on the line, the lines below that belong to it)."""
+    """Yield the top-level keys: (key, line, what follows it on the line, the lines below that belong to it)."""
     lines = text.splitlines()
     at = 0
     while at < len(lines):
@@ -110,7 +112,7 @@ def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]
 
 
 def _items(key: str, line: int, rest: str, block: list[tuple[int, str]]) -> Iterator[dict[str, Value]]:
-    """The mappings of a list, in braces or as a block after each dash."""
+    """Yield the mappings of a list, in braces or as a block after each dash."""
     if rest and not rest.startswith("#"):
         if _Flow(rest, line).alone() == []:
             return
@@ -280,7 +282,7 @@ class _Flow:
         return word
 
     def _skip(self) -> None:
-        """White space and comments."""
+        """Skip white space and comments."""
         match = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*").match(self._text, self._at)
         self._at = match.end() if match else self._at
 
