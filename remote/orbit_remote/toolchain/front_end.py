@@ -1,8 +1,9 @@
-"""The errors of a `.cu` file within a keystroke: nvcc's own front end (cicc) waits with the headers of the file parsed.
+"""Finds the errors of a `.cu` file within a keystroke: nvcc's own front end (cicc) waits with the headers of the file
+parsed.
 
-nvcc has gcc preprocess a file and gives the text to cicc. Here the file is divided behind its last `#include`. cicc reads the
-first part, the head, and waits (`warm_cicc.cpp`). For each check a fork of it reads the rest. Program, flags and text are
-nvcc's, so the errors are too. Linux only.
+nvcc has gcc preprocess a file and gives the text to cicc. Here the file is divided behind its last `#include`. cicc
+reads the first part, the head, and waits (`warm_cicc.cpp`). For each check a fork of it reads the rest. Program,
+flags and text are nvcc's, so the errors are too. Linux only.
 """
 
 from __future__ import annotations
@@ -78,11 +79,15 @@ log = logging.getLogger("orbit.front_end")
 
 
 class FrontEndUnavailableError(Exception):
-    """This file cannot be checked so: another platform, another compiler, or a source that cannot be divided."""
+    """This file cannot be checked in this way: it is another platform, another compiler, or a source that cannot be
+    divided.
+    """
 
 
 def divided(text: str) -> tuple[str, str]:
-    """The text up to its last `#include`, and the rest. No `#if` that begins in the first part ends in the second."""
+    """Return the text up to its last `#include`, and the rest. No `#if` that begins in the first part ends in the
+    second.
+    """
     lines = text.splitlines(keepends=True)
     depth, head, included = 0, 0, False
     for number, line in enumerate(lines, 1):
@@ -106,7 +111,7 @@ class _Plan:
 
     @property
     def expanded(self) -> str:
-        """The file that the first command writes and the second one reads."""
+        """Return the file that the first command writes and the second one reads."""
         return self.preprocess[-1]
 
 
@@ -129,16 +134,16 @@ def _plan(dry_run: str) -> _Plan:
 
 
 def _spaced(line: str) -> bytes:
-    """A line with gcc's spaces: one for each character before the first word, then one between two words."""
+    """Return a line with gcc's spaces: one for each character before the first word, then one between two words."""
     words = line.split()
     return (" " * (len(line) - len(line.lstrip())) + " ".join(words)).encode() if words else b""
 
 
 class _Rest:
-    """The rest of a file and what gcc made of it, so that a new version of some of its lines need not go through gcc again."""
+    """The rest of a file and what gcc made of it. A new version of some of its lines need not go through gcc again."""
 
     def __init__(self, text: str, expanded: bytes, first: int, macros: frozenset[str]) -> None:
-        """`text` begins in line `first` of its file; `macros` are those that the head has defined."""
+        """Make a rest. `text` begins in line `first` of its file; `macros` are those that the head has defined."""
         self._lines = text.split("\n")
         self._expanded = expanded.split(b"\n")
         self._first = first
@@ -157,8 +162,8 @@ class _Rest:
         return b"\n".join(self._expanded)
 
     def edited(self, text: str) -> bool:
-        """Take over the lines that are new in `text`; whether their expansion is beyond doubt: old and new lines hold no
-        macro, comment, directive or string, and gcc has left the old ones as they are.
+        """Take over the lines that are new in `text`. Return whether their expansion is beyond doubt. It is if old
+        and new lines hold no macro, comment, directive or string, and gcc has not changed the old ones.
         """
         lines = text.split("\n")
         changed = [at for at, (old, new) in enumerate(zip(self._lines, lines, strict=False)) if old != new]
@@ -185,7 +190,7 @@ class _Rest:
 
 
 class FrontEnd:
-    """cicc with the head of one file parsed. Raises FrontEndUnavailableError where it cannot be had."""
+    """cicc with the head of one file parsed. Raises FrontEndUnavailableError if that is impossible."""
 
     def __init__(self, call: NvccCall, started: process_groups.Started) -> None:
         self.call = call
@@ -234,7 +239,9 @@ class FrontEnd:
         await self._warm(plan, shim)
 
     async def messages(self, text: str) -> str | None:
-        """What cicc says of the device code of `text`, which has the same head; None where that is not known."""
+        """Return what cicc says of the device code of `text`, which has the same head. Return None if that is not
+        known.
+        """
         rest = await self._expanded(text)
         if rest is None or not self._is_fresh():
             return None
@@ -274,7 +281,7 @@ class FrontEnd:
         await asyncio.to_thread(shutil.rmtree, self.call.work, ignore_errors=True)
 
     def _of_tail(self, plan: _Plan, source: Path) -> tuple[str, ...]:
-        """The command that preprocesses the rest of the file, from standard input to standard output."""
+        """Return the command that preprocesses the rest of the file, from standard input to standard output."""
         words = list(plan.preprocess[:-2])
         while "-include" in words:
             at = words.index("-include")
@@ -295,7 +302,7 @@ class FrontEnd:
         return head + b"\n", int(count)
 
     def _is_fresh(self) -> bool:
-        """Whether the headers are those that were parsed."""
+        """Say whether the headers are those that were parsed."""
         try:
             return all(
                 (state.st_mtime_ns, state.st_size) == known
@@ -306,7 +313,9 @@ class FrontEnd:
             return False
 
     async def _expanded(self, text: str) -> bytes | None:
-        """The rest of `text` preprocessed; None where gcc refuses it, or where its macros need more than the head's."""
+        """Return the rest of `text` preprocessed. Return None if gcc refuses it, or its macros need more than the
+        head's.
+        """
         rest = text[len(self._head) :]
         if self._rest and self._rest.edited(rest):
             return self._rest.expanded
@@ -325,7 +334,7 @@ class FrontEnd:
             raise FrontEndUnavailableError
 
     async def _run(self, command: Sequence[str], given: bytes = b"") -> tuple[int, bytes, bytes]:
-        """(status, output, messages) of one of nvcc's programs."""
+        """Run one of nvcc's programs, and return (status, output, messages)."""
         process = await process_groups.start(
             command,
             cwd=self.call.directory,
@@ -364,16 +373,20 @@ class FrontEnd:
 
 
 def _tokens(expanded: bytes | None) -> bytes:
-    """Without white space and line markers; those around a system header's macro are lost in the rest."""
+    """Return the text without white space and line markers. Markers around a system header's macro are lost in the
+    rest.
+    """
     lines = (line for line in (expanded or b"").splitlines() if not _MARKER.fullmatch(line))
     return b"".join(lines).translate(None, b" \t\f\v\r")
 
 
 class FrontEnds:
-    """The front ends that wait: those of the files that were checked last."""
+    """The front ends that wait, for the files that were checked last."""
 
     def __init__(self, cache: Path, folder: Path) -> None:
-        """`cache` is the folder for what is loaded into cicc, which is compiled once, `folder` that for temporary files."""
+        """Make the front ends. `cache` is the folder for the library that is loaded into cicc, which is compiled
+        once. `folder` is for temporary files.
+        """
         self._cache = cache
         self._folder = folder
         self._waiting: dict[_Key, asyncio.Task[FrontEnd | None]] = {}
@@ -383,8 +396,8 @@ class FrontEnds:
     async def check(
         self, job: Job, architecture: str, started: process_groups.Started, *, start: bool
     ) -> Built:
-        """What cicc says of a file; not `complete` where that is not known. Only with `start` a front end is started, and
-        waited for.
+        """Return what cicc says of a file. It is not `complete` if that is not known. Only with `start` a front end
+        is started, and waited for.
         """
         unknown = Built(job.run, complete=False)
         compiler = await asyncio.to_thread(nvcc.find, job.nvcc) if start else None
@@ -433,7 +446,7 @@ class FrontEnds:
 async def _started(
     job: Job, compiler: Nvcc, architecture: str, cache: Path, folder: Path, started: process_groups.Started
 ) -> FrontEnd | None:
-    """None where this file cannot be checked so."""
+    """Start a front end. Return None if this file cannot be checked in this way."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
     front_end: FrontEnd | None = None
@@ -452,8 +465,8 @@ async def _started(
 
 
 def _certain(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Those up to the first error that is not an undefined name: where cicc goes on behind it depends on line markers, of which
-    nvcc's text has more, around macros of system headers.
+    """Return the problems up to the first error that is not an undefined name. Where cicc goes on behind it depends
+    on line markers, and nvcc's text has more of them around macros of system headers.
     """
     for at, problem in enumerate(problems, 1):
         if problem.severity == "error" and not problem.message.endswith(" is undefined"):
@@ -469,7 +482,9 @@ async def _ended(waiting: asyncio.Task[FrontEnd | None]) -> None:
 
 
 def _shim(cache: Path) -> Path:
-    """What is loaded into cicc, compiled unless `cache` has it. Raises FrontEndUnavailableError and OSError."""
+    """Return the library that is loaded into cicc. It is compiled unless `cache` has it. Raises
+    FrontEndUnavailableError and OSError.
+    """
     text = regular_files.read(_SOURCE, limits.SOURCE)
     target = cache / f"warm_cicc-{hashlib.sha256(text).hexdigest()[:20]}.so"
     if not target.is_file():

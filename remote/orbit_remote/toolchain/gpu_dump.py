@@ -1,8 +1,9 @@
-"""A GPU core dump, as the CUDA driver writes it where a kernel fails: where each warp stands, and which one failed.
+"""Reads a GPU core dump, which the CUDA driver writes when a kernel fails: where each warp stands, and which one
+failed.
 
-The layout is NVIDIA's own description of it, `cudacoredump.h` (in the toolkit's `extras/Debugger/include`, 13.0): an ELF file
-whose sections are tables, each below an entry of another. cuda-gdb reads the same file; this reader is here because pip
-installs no cuda-gdb, and the one of CUDA 13.0 ends itself where the warp that failed has left its SM.
+NVIDIA describes the layout in `cudacoredump.h` (in the toolkit's `extras/Debugger/include`, 13.0): an ELF file whose
+sections are tables, each below an entry of another. cuda-gdb reads the same file. This reader exists because pip
+installs no cuda-gdb, and that of CUDA 13.0 ends if the warp that failed has left its SM.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ _LONG_OPCODES = {0x5A7: "mbarrier", 0xDC7: "cluster"}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An instruction of a kernel: `frames` are its lines from the innermost to the kernel's, `offset` counts bytes from the
-    kernel's first instruction, `does` is what it does, empty where that says nothing.
+    """An instruction of a kernel. `frames` are its lines from the innermost to the kernel's, `offset` counts bytes
+    from the kernel's first instruction. `does` is what it does, "" if that says nothing.
     """
 
     kernel: str = ""
@@ -86,9 +87,9 @@ class Site:
 
 @dataclass(slots=True)
 class Standing:
-    """Warps of a grid that stand at the same instruction. `first` is the block and thread of the first lane of them;
-    `lanes` counts threads; `partly` counts warps of which other lanes stand elsewhere; `calls` are the lines of the calls
-    that led there, the innermost first.
+    """Warps of a grid that stand at the same instruction. `first` is the block and thread of their first lane.
+    `lanes` counts threads. `partly` counts warps whose other lanes stand elsewhere. `calls` are the lines of the
+    calls that led there, the innermost first.
     """
 
     grid: int
@@ -105,8 +106,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A kernel that was running. `resident` blocks of `warps` warps were on the GPU; at least `ended` blocks had ended;
-    `waiting` had not begun.
+    """A kernel that was running. `resident` blocks of `warps` warps were on the GPU. At least `ended` blocks had
+    ended; `waiting` blocks had not begun.
     """
 
     kernel: str
@@ -120,14 +121,14 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class CoreDump:
-    """`faults` are the warps that failed, `standing` all others; grids by their number."""
+    """A dump. `faults` are the warps that failed, `standing` are all others. `grids` are by their number."""
 
     grids: dict[int, Grid]
     faults: tuple[Standing, ...]
     standing: tuple[Standing, ...]
 
     def error(self) -> str:
-        """The CUDA error of the first fault, by the driver's name."""
+        """Return the CUDA error of the first fault, by the driver's name."""
         return _EXCEPTIONS.get(self.faults[0].exception, "CUDA_ERROR_LAUNCH_FAILED") if self.faults else ""
 
 
@@ -156,7 +157,7 @@ class _Table:
 
 
 class _Code:
-    """The loaded code of all modules, asked by address."""
+    """The loaded code of all modules, by address."""
 
     def __init__(self, images: Sequence[bytes]) -> None:
         self._placed = [(located, image) for image in images for located in _located(image)]
@@ -331,7 +332,7 @@ class _CoreDumpReader:
             entry.blocks.add(block)
 
     def _failed(self, warp: tuple[int, ...], lane: int, pc: int, exception: int) -> tuple[int, int]:
-        """Where a lane failed, and how: a lane that did stands behind the instruction."""
+        """Return where a lane failed, and how. A lane that failed stands behind the instruction."""
         error_pc, _, _, active, broken, has_error = warp
         if exception:
             return (error_pc if has_error else pc), exception
@@ -340,7 +341,7 @@ class _CoreDumpReader:
         return (before, TRAP) if trapped else (pc, 0)
 
     def _waits(self, pc: int, exception: int) -> Site:
-        """A warp that waits at a barrier stands at the instruction behind it."""
+        """Return the instruction of a waiting warp: at a barrier it stands at the instruction behind it."""
         before = self._code.site(pc - _INSTRUCTION)
         return before if not exception and before.does == "barrier" else self._code.site(pc)
 
@@ -356,7 +357,7 @@ class _CoreDumpReader:
         )
 
     def _left(self, grids: dict[int, Grid]) -> Standing | None:
-        """A fault whose warps have left their SM, which still has the exception and its address."""
+        """Return a fault whose warps have left their SM. The SM still has the exception and its address."""
         for table in self._tables.get(_SMS, []):
             if table.entry < _SM.size:
                 continue
@@ -370,15 +371,15 @@ class _CoreDumpReader:
 
 
 def _order(place: tuple[Three, Three]) -> tuple[Three, Three]:
-    """As the GPU counts: x first."""
+    """Return an order as the GPU counts: x first."""
     block, thread = place
     (x, y, z), (i, j, k) = block, thread
     return (z, y, x), (k, j, i)
 
 
 def _counted(grid: Grid, resident: set[Three], warps: int, *, full: bool) -> Grid:
-    """How far a grid has come. Blocks begin in the order of their indices, and none waits while an SM has nothing to do; if
-    all are busy (`full`), those behind the last resident one may wait.
+    """Return how far a grid has come. Blocks begin in the order of their indices, and none waits while an SM has
+    nothing to do. If all are busy (`full`), the blocks behind the last resident one may wait.
     """
     gx, gy, gz = grid.grid
     begun = total = gx * gy * gz

@@ -1,7 +1,7 @@
-"""Diagnostics of the host compiler (GCC, Clang) and the host linker.
+"""Reads diagnostics of the host compiler (GCC, Clang) and the host linker.
 
-GCC runs twice: as preprocessor of the author's own text, when its columns are true, and as compiler
-of the C++ that the CUDA front end wrote, when only its lines are.
+GCC runs twice. As preprocessor of the author's own text, its columns are right. As compiler of the C++ that the CUDA
+front end wrote, only its lines are.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UNDEFINED = re.compile(r"(?:symbol: |[`'])([^`'\n]+?)'?(?:; .*)?$")
 
 
 def compiler_message(match: re.Match[str]) -> tuple[str, str | None]:
-    """(words, `-Wname`)."""
+    """Return (words, `-Wname`) of a message."""
     option = _OPTION.search(match["message"])
     return (match["message"][: option.start()], option[1]) if option else (match["message"], None)
 
@@ -78,7 +78,7 @@ def compiler_place(match: re.Match[str], context: DiagnosticContext) -> Place | 
 
 
 def linker_problem(match: re.Match[str], context: DiagnosticContext, caller: str) -> Problem:
-    """`caller` is the function that the linker names."""
+    """Return the problem of a linker's message. `caller` is the function that the linker names."""
     name = _UNDEFINED.search(match["message"])
     base = _bare(name[1]) if name else ""
     if match["line"] and match["file"]:
@@ -89,7 +89,7 @@ def linker_problem(match: re.Match[str], context: DiagnosticContext, caller: str
 
 
 def _first_use(name: str, context: DiagnosticContext, caller: str) -> Place | None:
-    """An object file has no lines: the first use of the name in the function that uses it."""
+    """Return the first use of the name in the function that uses it: an object file has no lines."""
     source = context.text(context.main)
     if source is None or not (uses := source.uses(name)):
         return None
@@ -99,7 +99,9 @@ def _first_use(name: str, context: DiagnosticContext, caller: str) -> Place | No
 
 
 def missing_libraries(output: str) -> tuple[str, ...]:
-    """Return the flags of the libraries that have the functions which the linker did not find; none if one of them is in no library."""
+    """Return the flags of the libraries that have the functions which the linker did not find. Return none if one of
+    them is in no library.
+    """
     flags: dict[tuple[str, ...], None] = {}
     for name in dict.fromkeys(_NOT_FOUND.findall(output)):
         library = next((words for functions, words in _LIBRARIES if functions.fullmatch(name)), None)

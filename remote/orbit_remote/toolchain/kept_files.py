@@ -1,4 +1,6 @@
-"""The files of one compilation for whoever debugs it: command line, log, intermediate text and machine code, as a tar."""
+"""Packs the files of one compilation for whoever debugs it: command line, log, intermediate text and machine code, as
+a tar.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ OF_NVCC = ("*.cubin", "*.fatbin", "*.ptx", "*.ii", "*.gpu", "*.stub.c", "*.cudaf
 
 @dataclass(frozen=True, slots=True)
 class KeptFiles:
-    """`archive` is compressed by zlib and in base64. `remarks` are about what is left out."""
+    """The files of a compilation. `archive` is compressed by zlib and in base64. `remarks` say what is left out."""
 
     archive: str
     remarks: tuple[str, ...] = ()
 
 
 def packed(texts: Mapping[str, str], files: Iterable[Path]) -> KeptFiles:
-    """`texts` by their names; of `files` each name once, below `compiler`."""
+    """Pack `texts` by their names, and `files` below `compiler`, each name once."""
     remarks: list[str] = []
     left = limits.KEPT.most
     names: set[str] = set()
@@ -51,7 +53,7 @@ def packed(texts: Mapping[str, str], files: Iterable[Path]) -> KeptFiles:
 
 
 def of_nvcc(work: Path, output: Path) -> list[Path]:
-    """The files of a build in its folder, and what it made."""
+    """Return the files of a build in its folder, and what it made."""
     return [output, *(path for pattern in OF_NVCC for path in sorted(work.glob(pattern)))]
 
 

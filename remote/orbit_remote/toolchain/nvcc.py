@@ -1,4 +1,4 @@
-"""Finding a CUDA compiler that works, or what is missing."""
+"""Finds a CUDA compiler that works, or what is missing."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Nvcc:
 
 
 def find(setting: str | None = None, *, python: str | None = None) -> Nvcc | Failure:
-    """The first nvcc of: the setting, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, the PyPI wheels.
+    """Return the first nvcc of: the setting, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, the PyPI wheels.
 
-    The wheels are looked for beside `python`, then beside this Python. One that is found but does not
-    work is a failure, not a reason to take another: the user would not know which one compiled.
-    Blocks for some 100 ms the first time.
+    The wheels are looked for beside `python`, then beside this Python. If one is found but does not work, that is a
+    failure and no reason to take another: the user would not know which one compiled. It blocks for about 100 ms the
+    first time.
     """
     if sys.platform == "darwin":
         return Failure(
@@ -83,7 +83,7 @@ def _from_wheels(python: str | None) -> str:
 
 
 def candidates(environment: Mapping[str, str], python: str | None = None) -> Iterator[Path]:
-    """Every nvcc in the order of preference; each exists."""
+    """Yield every existing nvcc in the order of preference."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if (root := environment.get(name)) and (path := Path(root, "bin", _NVCC)).is_file():
             yield path
@@ -179,8 +179,8 @@ def _ask(path: Path) -> Nvcc | Failure:
 
 @lru_cache(maxsize=16)
 def numbers(compiler: Nvcc) -> frozenset[str]:
-    """Of the architectures that a compiler has code for: `90`, also where that is `sm_90a`. Empty where it does not list them,
-    as before CUDA 11. Asks it, for some 10 ms.
+    """Return the numbers of the architectures that a compiler has code for: `90`, also for `sm_90a`. Return none if
+    it does not list them, as before CUDA 11. It asks the compiler, which takes about 10 ms.
     """
     try:
         status, words = _output_of([compiler.path, "--list-gpu-code"])

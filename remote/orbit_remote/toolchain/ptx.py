@@ -1,4 +1,4 @@
-"""Source places and launch bounds from the PTX of a build."""
+"""Reads source places and launch bounds from the PTX of a build."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TARGET = re.compile(r"^\.target\s+sm_(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A `.loc` directive; `inlined_at` is the call it was inlined into (file number, line)."""
+    """A `.loc` directive. `inlined_at` is the call into which it was inlined (file number, line)."""
 
     offset: int
     file: int
@@ -42,7 +42,7 @@ class Loc:
 
 @dataclass(slots=True)
 class PtxEntry:
-    """A kernel. `max_threads` is `.maxntid` (`__launch_bounds__`), `threads` `.reqntid`, as products."""
+    """A kernel. `max_threads` is `.maxntid` (`__launch_bounds__`) and `threads` is `.reqntid`, as products."""
 
     symbol: str
     place: Place | None = None
@@ -60,16 +60,18 @@ class Ptx:
 
     @property
     def target(self) -> str:
-        """The `90a` of `.target sm_90a`, empty where there is none."""
+        """Return the `90a` of `.target sm_90a`, or "" if there is none."""
         match = _TARGET.search(self.text, 0, 4_096)
         return match[1] if match else ""
 
     def at_line(self, number: int) -> tuple[Place | None, tuple[Note, ...]]:
-        """The source line of PTX line `number` (from 1), and the calls that were inlined to get there."""
+        """Return the source line of PTX line `number` (from 1), and the calls through which it was inlined."""
         return self._before(self._end_of(number))
 
     def asm_line(self, number: int) -> int | None:
-        """Which line, from 0, of an `asm` statement the PTX line `number` (from 1) is; None for one of the compiler's."""
+        """Return which line, from 0, of an `asm` statement the PTX line `number` (from 1) is. Return None for a line
+        of the compiler's.
+        """
         end = self._end_of(number)
         start = self.text.rfind("\n", 0, end) + 1
         begin = self.text.rfind(_BEGIN_ASM, 0, start)
@@ -86,7 +88,7 @@ class Ptx:
         return end
 
     def use_of(self, symbol: str) -> Place | None:
-        """The source line of the first call of an undefined function, or use of a variable."""
+        """Return the source line of the first call of an undefined function, or use of a variable."""
         declared = re.compile(r"\.(?:extern|func|global|visible|weak)\b")
         for match in re.finditer(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", self.text):
             start = self.text.rfind("\n", 0, match.start()) + 1
@@ -117,7 +119,9 @@ def unescaped(name: str) -> str:
 
 
 def with_letters(name: str) -> str:
-    """A file's name with the letters that are not of ASCII: nvcc writes their bytes in octal digits, and what it makes keeps them."""
+    """Return a file's name with its letters outside of ASCII. nvcc writes their bytes in octal digits, and its
+    outputs keep these.
+    """
     if not re.search(r"\\[0-7]{3}", name):
         return name
     octal = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 255]), os.fsencode(name))
@@ -125,7 +129,7 @@ def with_letters(name: str) -> str:
 
 
 def read(text: str) -> Ptx:
-    """Never raises; what is not there is absent from the result."""
+    """Read a PTX text. Never raises; what is missing is absent from the result."""
     ptx = Ptx(text)
     first: dict[str, Loc] = {}
     entry: PtxEntry | None = None
@@ -167,8 +171,8 @@ _ESCAPE = re.compile(r"\\(?:\r?\n|x[0-9a-fA-F]+|[0-7]{1,3}|.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Lines of an `asm` statement's template, each a text with the offset of each of its characters. They are `counted` where
-    the whole template is written in the statement: a macro in it may have lines of its own.
+    """Lines of an `asm` statement's template, each a text with the offset of each of its characters. They are
+    `counted` if the whole template is written in the statement: a macro in it may have lines of its own.
     """
 
     keyword: CaretToken
@@ -177,8 +181,9 @@ class _Statement:
 
 
 def asm_place(source: CaretSource, line: int, number: int, words: Sequence[str]) -> CaretSpan | None:
-    """Where the template's line `number` (from 0) is written, in the `asm` statement that covers `line` of the source: at the
-    first of `words` there, or else at its first word, or else at the keyword `asm`.
+    """Return where the template's line `number` (from 0) is written, in the `asm` statement that covers `line` of the
+    source. It is the place of the first of `words` there, or else of the line's first word, or else of the keyword
+    `asm`.
     """
     statements = [each for first, last, each in _statements(source) if first <= line <= last]
     patterns = [re.compile(rf"(?<![\w.]){re.escape(word)}(?!\w)" if word[0] != "." else rf"{re.escape(word)}(?!\w)") for word in words if word]  # fmt: skip
@@ -212,7 +217,7 @@ def _found(
 
 @lru_cache(maxsize=8)
 def _statements(source: CaretSource) -> list[tuple[int, int, _Statement]]:
-    """The `asm` statements of a file that are in no other, with their first line and their last."""
+    """Return the `asm` statements of a file that are in no other, with their first line and their last."""
     tokens = source.tokens()
     statements: list[tuple[int, int, _Statement]] = []
     at = 0
@@ -237,7 +242,7 @@ def _statements(source: CaretSource) -> list[tuple[int, int, _Statement]]:
 
 
 def _statement(keyword: CaretToken, tokens: Sequence[CaretToken]) -> _Statement:
-    """Its template: the literals up to the first `:`."""
+    """Return an `asm` statement's template: the literals up to the first `:`."""
     lines: list[tuple[list[str], list[int]]] = [([], [])]
     counted = True
     for token in tokens:
@@ -257,7 +262,7 @@ def _statement(keyword: CaretToken, tokens: Sequence[CaretToken]) -> _Statement:
 
 
 def _characters(token: CaretToken, literal: re.Match[str]) -> Iterator[tuple[str, int]]:
-    """The characters that a literal stands for, with the offsets where they are written."""
+    """Yield the characters that a literal stands for, with the offsets where they are written."""
     text = token.text
     at, end = literal.end(), len(text) - 1
     if literal["raw"]:

@@ -1,8 +1,8 @@
-"""The calls through which Triton's code was inlined, from comments in its PTX: cubins do not have them.
+"""Finds the calls through which Triton's code was inlined, from comments in its PTX: cubins do not have them.
 
-LLVM writes `.loc 2 170 27 // standard.py:170:27 @[ standard.py:191:40 @[ softmax.py:13:36 ] ]` where ptxas
-keeps the first place alone. The cubin has the PTX without its comments, line for line, and a table from
-instructions to those lines, so that a PTX with comments can be told to be the same code, and asked.
+LLVM writes `.loc 2 170 27 // standard.py:170:27 @[ standard.py:191:40 @[ softmax.py:13:36 ] ]`, but ptxas keeps only
+the first place. The cubin has the PTX without its comments, line for line, and a table from instructions to those
+lines. So a PTX with comments can be recognised as the same code, and its calls can be read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP = re.compile(r"@\[ (.+?):(\d{1,9}):\d+")
 
 
 def add(lines: FunctionLines, symbol: str, content: bytes, texts: Iterable[str]) -> FunctionLines:
-    """`lines` of one function with the calls that the fitting one of `texts`, PTX with its comments, tells of."""
+    """Return the `lines` of one function with the calls that the fitting one of `texts` (PTX with comments) names."""
     code = Cubin(content)
     kept = code.section(".nv_debug_ptx_txt").decode("utf-8", "replace").split("\0")
     text = next((text for text in texts if _is_same(text, kept)), None)
@@ -42,7 +42,7 @@ def add(lines: FunctionLines, symbol: str, content: bytes, texts: Iterable[str])
 
 
 def _is_same(text: str, kept: Sequence[str]) -> bool:
-    """Whether this is the PTX that the code was made of: ptxas keeps its lines, and drops places and most comments."""
+    """Say whether the code was made from this PTX. ptxas keeps its lines, and drops places and most comments."""
     given = text.split("\n")
     if abs(len(given) - len(kept)) > 1:
         return False
@@ -55,7 +55,7 @@ def _bare(line: str) -> list[str]:
 
 
 def _chains(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
-    """Line of the PTX, from 1 -> frames, innermost first, for every `.loc`."""
+    """Return (line of the PTX, from 1, frames, innermost first) for every `.loc`."""
     files = dict(_FILE.findall(text))
     by_name = {Path(path).name: path for path in files.values()}
     chains: list[tuple[int, tuple[Frame, ...]]] = []

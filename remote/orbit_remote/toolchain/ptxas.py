@@ -1,4 +1,4 @@
-"""The report of `ptxas -v` on each kernel: registers, shared memory, stack, spills."""
+"""Reads the report of `ptxas -v` on each kernel: registers, shared memory, stack, spills."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _SHARED = re.compile(r"(\d{1,9}) bytes smem")
 def resources(
     output: str, ptx: Iterable[Ptx] = (), place: Callable[[Place, str], Place | None] = lambda place, _: place
 ) -> tuple[Resources, ...]:
-    """One record for each kernel and architecture that ptxas reported, in its order.
+    """Return one record for each kernel and architecture that ptxas reported, in its order.
 
-    ptxas leaves `bytes smem` out where it is zero, so a kernel with a `Used` line and none has none.
-    It goes on behind an error of a kernel, or of constants, and reports the rest of what it refuses to make: nothing of that
-    architecture is a kernel's. Barriers were left out by CUDA 11 and are unknown there. `place` refines (place, bare name).
+    ptxas leaves `bytes smem` out if it is zero, so a kernel with a `Used` line but no `smem` has none. It goes on
+    behind an error of a kernel, or of constants, and reports the rest of what it refuses to make. So nothing of that
+    architecture counts as a kernel's. CUDA 11 left barriers out; they are unknown there. `place` refines (place, bare
+    name).
     """
     by_kernel: dict[tuple[str, str], Resources] = {}
     current: tuple[str, str] | None = None

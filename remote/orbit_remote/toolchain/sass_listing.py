@@ -1,10 +1,10 @@
-"""Machine code as text, from a report's instructions or from a disassembler's, beside the lines of its source.
+"""Writes machine code as text, from a report's instructions or from a disassembler's, beside the lines of its source.
 
-Each instruction has its offset in the kernel. Above it stands, where that changes, the line that it is of, and those that
-were inlined there. Where the code itself is at hand, its control code stands before it, as CuAssembler writes it:
+Each instruction has its offset in the kernel. Above it stands, where that changes, its source line, and the lines
+that were inlined there. If the code itself is at hand, its control code stands before it, as CuAssembler writes it:
 `B--2---:R1:W0:-:S02` waits for scoreboard 2, sets scoreboard 1 when its operands are read and 0 when its result is
-written, and stalls 2 cycles; `Y` says that the warp may yield. The layout of these bits is not NVIDIA's word: it was
-published by Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (2018), section 2.1.
+written, and stalls 2 cycles; `Y` says that the warp may yield. NVIDIA does not document the layout of these bits: it
+was published by Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (2018), section 2.1.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def text(
     code: bytes = b"",
     missing: str = "",
 ) -> str:
-    """`frames` says of an offset the lines that it is of, innermost first; `code` are the bytes of the instructions, and
-    `missing` why no line is known. Empty where there are no instructions.
+    """Write a listing. `frames` gives the lines of an offset, innermost first. `code` are the bytes of the
+    instructions, and `missing` says why no line is known. It is empty without instructions.
     """
     if not instructions:
         return ""
@@ -52,7 +52,7 @@ def text(
 
 
 def control_code(word: bytes) -> str:
-    """Of one instruction of 16 bytes."""
+    """Return the control code of one instruction of 16 bytes."""
     bits = int.from_bytes(word, "little") >> _CONTROL
     stall, no_yield, write, read, wait = (
         bits & 15,
@@ -67,5 +67,5 @@ def control_code(word: bytes) -> str:
 
 
 def size(listing: str) -> int:
-    """Bytes of the code that a listing is of."""
+    """Return the bytes of a listing's code."""
     return listing.count("\n        /*") * INSTRUCTION

@@ -1,10 +1,10 @@
-"""From a launch spec to compiled kernels: the instances it launches, and their resources.
+"""Compiles the kernel instances that a launch spec launches, and reads their resources.
 
-A few declarations after the file's own text name the instances, so that the compiler makes them. Each is
-also an argument of a kernel template of ours, whose own symbol then spells which function it is and
-what its parameters are: neither templates nor overloads, name spaces, typedefs or `extern "C"` need to be
-guessed from the text. Addresses are taken in host code alone: taken in device code, they make ptxas keep to
-a calling convention, and give other kernels of the file more registers.
+A few declarations after the file's own text name the instances, so that the compiler makes them. Each instance is
+also an argument of a kernel template of ours. The symbol of that template then spells which function it is and what
+its parameters are. So templates, overloads, name spaces, typedefs and `extern "C"` need not be guessed from the text.
+Addresses are taken only in host code: taken in device code, they make ptxas keep a calling convention, and give other
+kernels of the file more registers.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Image:
 
 
 def instance(launch: SpecLaunch, values: Mapping[str, Value]) -> str:
-    """`tiled<32>`: the kernel as a launch names it, names of the spec replaced by their values.
+    """Return `tiled<32>`: the kernel as a launch names it, with the names of the spec replaced by their values.
 
-    Raises SpecError where a template argument that the spec assigns is no number.
+    Raises SpecError if a template argument that the spec assigns is no number.
     """
     if not launch.templates:
         return launch.kernel.name
@@ -66,7 +66,7 @@ def instance(launch: SpecLaunch, values: Mapping[str, Value]) -> str:
 
 
 def instances(checked: launch_spec.EvaluatedSpec) -> list[str]:
-    """Every kernel instance that some point launches, in order of first mention."""
+    """Return every kernel instance that some point launches, in the order of the first mention."""
     names: dict[str, None] = {}
     every, _ = launch_spec.points(checked.spec)
     launches = [
@@ -86,10 +86,10 @@ def instances(checked: launch_spec.EvaluatedSpec) -> list[str]:
 def source(
     text: str, path: str, line: int, names: Sequence[str], definition: KernelDefinition, overload: str = ""
 ) -> str:
-    """`text` with declarations that make the compiler build the instances `names`.
+    """Return `text` with declarations that make the compiler build the instances `names`.
 
-    Their errors appear at `line` (from 1) of the file, which is the spec's launch. `overload` are the
-    types of the parameters that tell the kernel from others of its name.
+    Their errors appear at `line` (from 1) of the file, which is the spec's launch. `overload` are the types of the
+    parameters that distinguish the kernel from others with its name.
     """
     parts = [
         *_using(definition),
@@ -105,8 +105,8 @@ def source(
 
 
 def used(text: str, path: str, wanted: Sequence[tuple[KernelDefinition, int, Sequence[str]]]) -> str:
-    """`text` with host code that uses instances, so that a compiler makes them: for each kernel the line (from 1) at
-    which its errors are to appear, and the instances' names.
+    """Return `text` with host code that uses instances, so that a compiler makes them. `wanted` has for each kernel
+    its definition, the line (from 1) at which its errors appear, and the instances' names.
     """
     for at, (definition, line, names) in enumerate(wanted):
         uses = [
@@ -128,13 +128,13 @@ def _appended(path: str, line: int, space: str, parts: Sequence[str]) -> str:
 
 
 def _expression(name: str, definition: KernelDefinition) -> str:
-    """An instance as it is named at the end of the file."""
+    """Return an instance's name as it is written at the end of the file."""
     base, angle, rest = name.partition("<")
     return f"::{definition.qualified}{angle}{rest}" if base == definition.name else name
 
 
 def read(cubin: bytes, names: Sequence[str]) -> dict[str, CompiledInstance]:
-    """The kernels in a cubin made from `source`. Raises ValueError for one that was not."""
+    """Return the kernels in a cubin made from `source`. Raises ValueError for one that was not."""
     functions = Cubin(cubin).functions()
     spelled = {
         int(match[1]): match
@@ -152,7 +152,7 @@ def read(cubin: bytes, names: Sequence[str]) -> dict[str, CompiledInstance]:
 
 
 def _symbol(functions: Sequence[str], spelled: str, parameters: str) -> str | None:
-    """The function that a template argument spells: `(void tiled<32>(float*))`, `ns::k`."""
+    """Return the function that a template argument spells: `(void tiled<32>(float*))`, `ns::k`."""
     bracketed = spelled.startswith("(") and spelled.endswith(")")
     inner = spelled[1:-1] if bracketed else spelled
     wanted = symbols.without_parameters(inner)
@@ -164,13 +164,13 @@ def _symbol(functions: Sequence[str], spelled: str, parameters: str) -> str | No
 
 
 def is_ours(resources: Resources) -> bool:
-    """Whether the compiler speaks of the kernel template that only spells."""
+    """Say whether the compiler means our kernel template, which only spells names."""
     return f"{_SPACE}::kernel" in resources.name or f"{len(_SPACE)}{_SPACE}6kernel" in resources.symbol
 
 
 def at_launch(problems: Sequence[Problem], path: str, launch: SpecLaunch) -> tuple[Problem, ...]:
-    """Problems of our declarations stand on the launch that asked for them; those that speak of the
-    declarations themselves are left out where another says what is wrong.
+    """Move problems of our declarations to the launch that asked for them. Those about the declarations themselves
+    are left out if another says what is wrong.
     """
     place = launch.span.place(path)
     placed = [
