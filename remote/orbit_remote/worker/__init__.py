@@ -1,1 +1,1 @@
-"""The worker: requests in, events out. asyncio, no torch."""
+"""The worker: requests in, events out. It uses asyncio, and no torch."""

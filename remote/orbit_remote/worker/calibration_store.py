@@ -1,4 +1,6 @@
-"""The rates that each GPU was measured to reach, kept by its uuid and driver; measured once, when no job waits."""
+"""Keeps the rates that each GPU was measured to reach, by its uuid and driver. A GPU is measured once, when no job
+waits.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,15 @@ class CalibrationStore:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def with_reached(self, device: c.Device | None) -> c.Device | None:
-        """The same GPU with what it was measured to reach, as far as that is known."""
+        """Return the same GPU with what it was measured to reach, as far as that is known."""
         if device is None or device.reached or not (rates := self._read().get(_key(device))):
             return device
         return replace(device, reached=rates)
 
     def measure(self, device: c.Device, context: WorkerContext) -> None:
-        """Soon, in a spare process that waits, if it has not been tried: an answer is out, and the author reads it."""
+        """Measure a GPU soon, in a spare process that waits, if it has not been tried. An answer has just been sent,
+        and the author reads it.
+        """
         key = _key(device)
         if not key or key in self._tried or key in self._read() or context.spares.waiting is None:
             return
@@ -83,5 +87,5 @@ class CalibrationStore:
 
 
 def _key(device: c.Device) -> str:
-    """Empty for a GPU that cannot be distinguished from others of its kind."""
+    """Return the key of a GPU. It is "" for a GPU that cannot be distinguished from others of its kind."""
     return f"{device.uuid} {device.driver}" if device.uuid and device.driver else ""

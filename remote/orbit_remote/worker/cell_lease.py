@@ -1,6 +1,7 @@
-"""The GPU lease of a notebook's kernel: from when a cell has opened a GPU until the cell ends, or until the kernel does.
+"""The GPU lease of a notebook's kernel. It is held after a cell has opened a GPU, until the cell or the kernel ends.
 
-A kernel that has opened no GPU holds none, so that a cell that waits or computes on the CPU keeps nobody from measuring.
+A kernel that has opened no GPU holds none, so that a cell that waits or computes on the CPU keeps nobody from
+measuring.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _LOOK_S = 0.1
 
 
 class CellLease:
-    """`what` names the notebook for those who wait, `waits` is called with the one that a cell waits for."""
+    """A kernel's lease. `what` names the notebook for those who wait; `waits` is called with the holder for whom a
+    cell waits.
+    """
 
     def __init__(self, when: When, what: str, waits: Callable[[str], None]) -> None:
         self._when = when
@@ -41,7 +44,7 @@ class CellLease:
         return self._held is not None
 
     async def begin(self, pid: int) -> bool:
-        """Before a cell of the kernel `pid`: returns once the cell may run. False where `interrupt` ended the wait."""
+        """Wait until a cell of the kernel `pid` may run. Return False if `interrupt` ended the wait."""
         self._busy = True
         if self._when == "never" or self._held:
             return True
@@ -61,7 +64,7 @@ class CellLease:
             self._taking.cancel()
 
     async def end(self) -> None:
-        """No cell runs any more."""
+        """Take note that no cell runs any more."""
         self._busy = False
         if self._when == "cell":
             await self.lend()
@@ -104,7 +107,7 @@ class CellLease:
 
 
 def visible() -> Sequence[str]:
-    """The leases of the GPUs that a process of this environment sees."""
+    """Return the leases of the GPUs that a process with this environment sees."""
     return [device.uuid or f"gpu-{device.index}" for device in visible_devices()]
 
 

@@ -1,4 +1,4 @@
-"""The worker's side of job processes: forked from a template, or started for one job."""
+"""The worker's side of job processes. They are forked from a template, or started for one job."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ a while; None where it has not told.
 
 
 class Forked:
-    """A spare, and then the child of a job; perhaps a spare again after it. It leads a group of its own.
+    """A spare process, then the child of a job, and perhaps a spare again. It leads a group of its own.
 
-    `launches` is the folder its launches are recorded in, which outlives a crash until `close`; `served`
-    are the jobs that it has done before this one.
+    `launches` is the folder in which its launches are recorded; it outlives a crash until `close`. `served` counts
+    the jobs that it has done before this one.
     """
 
     def __init__(self, number: int, launches: Path, role: child_main.Role = "spare") -> None:
@@ -65,7 +65,7 @@ class Forked:
         self.stderr: asyncio.StreamReader
 
     async def open(self, fork: Callable[[list[int]], object]) -> None:
-        """Have it forked with the far ends of our socket and pipes."""
+        """Fork it with the far ends of our socket and pipes."""
         ours, theirs = socket.socketpair()
         out, out_far = os.pipe()
         err, err_far = os.pipe()
@@ -96,7 +96,7 @@ class Forked:
         return not self._ended.done()
 
     async def ready(self) -> None:
-        """Until it can start a job at once, or has died trying."""
+        """Wait until it can start a job at once, or has died trying."""
         async with self._readying:
             if not self._is_ready:
                 await self._forked.wait()
@@ -110,7 +110,7 @@ class Forked:
             await self._orders.drain()
 
     async def events(self) -> AsyncIterator[c.Event]:
-        """What the job says, `Finished` last; ends without it where the process crashed."""
+        """Yield what the job says, `Finished` last. If the process crashed there is no `Finished`."""
         with contextlib.suppress(ConnectionError):
             while line := await self._line():
                 if (event := child_main.decode_event(line.decode(errors="surrogatepass"))) is not None:
@@ -119,13 +119,13 @@ class Forked:
                     return
 
     def fresh(self) -> list[LaunchSeries]:
-        """The launches that were recorded since this was last asked; of a driver, those of all its processes."""
+        """Return the launches that were recorded since the last call; of a driver, those of all its processes."""
         if self.first_context:
             return list(injection.read(self.launches).series)
         return self._follower.fresh() if self._follower else []
 
     async def afterwards(self) -> Afterwards:
-        """After `Finished`. Everything it printed has been read."""
+        """Return what comes after `Finished`. Everything it printed has been read then."""
         try:
             line = await self._line()
         except ConnectionError:
@@ -137,13 +137,15 @@ class Forked:
         return "stays" if stays else status
 
     async def printed(self) -> None:
-        """Until everything that it has printed so far has been read."""
+        """Wait until everything that it has printed so far has been read."""
         while select.select(self._open_pipes(), [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # and for those who wait for what was read last
 
     def _open_pipes(self) -> list[int]:
-        """Those that have not been read to their ends, after which the descriptor is another file's."""
+        """Return the pipes that have not been read to their ends. After its end, a pipe's descriptor belongs to
+        another file.
+        """
         return [descriptor for descriptor, transport in self._pipes if not transport.is_closing()]
 
     async def _reader(self, descriptor: int) -> asyncio.StreamReader:
@@ -155,12 +157,12 @@ class Forked:
         return reader
 
     def _more(self) -> bool:
-        """Whether there is something in the socket that nobody has read."""
+        """Say whether there is something in the socket that nobody has read."""
         descriptor = self._orders.get_extra_info("socket").fileno()
         return descriptor >= 0 and bool(select.select([descriptor], [], [], 0)[0])
 
     async def _line(self) -> bytes:
-        """The next line, b"" at the end: of the stream, or of the process where others hold the stream."""
+        """Return the next line. Return b"" at the end of the stream, or of the process if others hold the stream."""
         reading = asyncio.ensure_future(self._events.readline())
         try:
             await asyncio.wait([reading, self._ended], return_when=asyncio.FIRST_COMPLETED)
@@ -178,7 +180,7 @@ class Forked:
             process_groups.kill_group(self.pid)
 
     async def wait(self) -> int:
-        """The exit status, or minus the signal; None of its group is left then."""
+        """Wait for the process. Return the exit status, or minus the signal. Then no process of its group is left."""
         return await asyncio.shield(self._ended)
 
     async def close(self) -> None:
@@ -197,7 +199,7 @@ class Forked:
 
 
 class Fresh:
-    """A process started for one job, in the place of a `Forked`; its events come when it has ended."""
+    """A process started for one job, in place of a `Forked`. Its events come when it has ended."""
 
     def __init__(self, process: Process, folder: Path) -> None:
         assert process.stdout is not None
@@ -241,7 +243,7 @@ class Fresh:
         return None
 
     async def printed(self) -> None:
-        """It has ended, and so have its streams."""
+        """Do nothing: it has ended, and so have its streams."""
 
     def kill(self) -> None:
         if self._process.returncode is None:

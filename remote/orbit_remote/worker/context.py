@@ -1,4 +1,4 @@
-"""What every job needs from the worker: folders, the GPU and a place among the builds, and the pipe that events go to."""
+"""What every job needs from the worker: folders, the GPU and a place among the builds, and the pipe for its events."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _ROOM = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class WorkerClient:
-    """A client that submits jobs: where its events go, and its environment, of which jobs see an allow-list
-    and `passed`. `author_python` is the client's own Python, `name` as in *Neovim*.
+    """A client that submits jobs: where its events go, and its environment, of which jobs see an allow-list and
+    `passed`. `author_python` is the client's own Python; `name` is as in *Neovim*.
     """
 
     send: Callable[[c.Event], None]
@@ -69,7 +69,7 @@ class Shared:
 
     @property
     def spares(self) -> PreforkPool:
-        """Made at the first Triton job: CUDA files need none."""
+        """Return the prepared processes. They are made at the first Triton job: CUDA files need none."""
         if self._spares is None:
             from orbit_remote.worker.prefork import PreforkPool
 
@@ -81,7 +81,7 @@ class Shared:
 
     @property
     def reports(self) -> ReportReader:
-        """Made at the first profile."""
+        """Return the reader of reports, which is made at the first profile."""
         if self._reports is None:
             from orbit_remote.ncu.report_process import ReportReader
 
@@ -90,7 +90,7 @@ class Shared:
 
     @property
     def front_ends(self) -> FrontEnds:
-        """Made once a CUDA file has been compiled in an editor."""
+        """Return the front ends, which are made once a CUDA file has been compiled in an editor."""
         if self._front_ends is None:
             from orbit_remote.toolchain.front_end import FrontEnds
 
@@ -99,11 +99,11 @@ class Shared:
 
     @property
     def warm(self) -> bool:
-        """Whether a prepared Python waits, which holds memory of the GPU."""
+        """Say whether a prepared Python waits. It holds memory of the GPU."""
         return self._spares is not None and self._spares.waiting is not None
 
     def adjust(self, *, cache_bytes: int, spare_idle_s: float) -> None:
-        """What the client that came last has set."""
+        """Adjust to the settings of the latest client."""
         self.cache.limit = cache_bytes
         self.idle_s = spare_idle_s
         if self._spares is not None:
@@ -115,7 +115,7 @@ class Shared:
             await self._spares.free()
 
     def later(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Have done what a job's answer need not wait for, and the end of this worker does."""
+        """Do later what a job's answer need not wait for. The end of this worker waits for it."""
         task = asyncio.get_running_loop().create_task(ending)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
@@ -146,7 +146,7 @@ class WorkerContext:
         client: WorkerClient,
         build_ahead: Callable[[Job, WorkerContext], Awaitable[None]],
     ) -> None:
-        """`build_ahead` builds an executable into the cache before it is run."""
+        """Make a context. `build_ahead` builds an executable into the cache before it is run."""
         self._shared = shared
         self._client = client
         self.send = client.send
@@ -196,13 +196,13 @@ class WorkerContext:
         return passed | {name: value for name, _, value in own}
 
     def limit(self, job: Job, seconds: float | None) -> asyncio.Timeout:
-        """The time limit of a job's program, which `end_early` can bring forward."""
+        """Return the time limit of a job's program. `end_early` can bring it forward."""
         limit = self._limits[job.run] = asyncio.timeout(seconds)
         return limit
 
     @contextmanager
     def uncounted(self, job: Job, most_s: float | None = None) -> Generator[None]:
-        """Stop the clock of the job's limit meanwhile, for at most so many seconds."""
+        """Stop the clock of the job's limit during the block, for at most this many seconds."""
         limit, loop = self._limits.get(job.run), asyncio.get_running_loop()
         over = limit.when() if limit else None
         if limit is None or over is None:
@@ -218,7 +218,7 @@ class WorkerContext:
                     limit.reschedule(over + loop.time() - began)
 
     def end_early(self, run: str) -> None:
-        """Have the limit of a run's program reached now; nothing where it does not run."""
+        """Let the limit of a run's program be reached now. Do nothing if it does not run."""
         limit = self._limits.get(run)
         if limit is not None and not limit.expired():
             with suppress(RuntimeError):  # it has ended in this moment, or not begun
@@ -226,7 +226,7 @@ class WorkerContext:
                 self._early.add(run)
 
     def ended_early(self, job: Job) -> bool:
-        """Whether somebody asked for the end of a run; once."""
+        """Say, once, whether somebody asked for the end of a run."""
         early = job.run in self._early
         self._early.discard(job.run)
         return early
@@ -242,7 +242,7 @@ class WorkerContext:
 
     @asynccontextmanager
     async def build(self, job: Job) -> AsyncGenerator[None]:
-        """One of as many builds as there are cores: an editor may open a hundred files at once."""
+        """Hold one of as many places for builds as there are cores: an editor may open a hundred files at once."""
         if self._shared.builds.locked():
             self.stage(job, "queued", "waiting for other builds")
         async with self._shared.builds:
@@ -260,9 +260,9 @@ class WorkerContext:
 
     @asynccontextmanager
     async def gpu(self, job: Job, *, in_spare: bool = False) -> AsyncGenerator[bool]:
-        """The GPUs for this job alone: two jobs at once would measure each other. Every job takes several in the order of
-        their numbers, so that no two wait for each other. `in_spare`: it runs in the process that waits with a context. Says whether it had
-        to wait.
+        """Hold the GPUs for this job alone: two jobs at once would measure each other. Every job takes several GPUs
+        in the order of their numbers, so that no two wait for each other. `in_spare`: it runs in the process that
+        waits with a context. Say whether it had to wait.
         """
         waited = False
 
@@ -290,18 +290,20 @@ class WorkerContext:
 
     @asynccontextmanager
     async def scratch(self) -> AsyncGenerator[Path]:
-        """A folder of the job's own, deleted when the job ends."""
+        """Give a folder of the job's own, which is deleted when the job ends."""
         with _own_folder(self._shared.scratches) as path:
             yield path
 
     def intermediate(self) -> AbstractContextManager[Path]:
-        """A folder for a build's temporary files, deleted when the build ends."""
+        """Give a folder for a build's temporary files, which is deleted when the build ends."""
         return _own_folder(self._shared.intermediates)
 
 
 @contextmanager
 def _own_folder(parent: Path) -> Generator[Path]:
-    """A new folder under `parent`; its name begins with the process id, so that the dead are known."""
+    """Give a new folder under `parent`. Its name begins with the process id, so that folders of dead processes are
+    known.
+    """
     parent.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
     try:
@@ -311,7 +313,7 @@ def _own_folder(parent: Path) -> Generator[Path]:
 
 
 def _memory_folder() -> Path | None:
-    """A folder of this user alone on a file system in memory, where there is one with room."""
+    """Return a folder of only this user on a file system in memory, if there is one with room."""
     try:
         if shutil.disk_usage(_MEMORY).free < _ROOM:
             return None
@@ -325,7 +327,7 @@ def _memory_folder() -> Path | None:
 
 
 class Send:
-    """Writes events to the pipe that standard output was; a lost reader ends the worker's work."""
+    """Writes events to the pipe that standard output was. If its reader is lost, the worker ends its work."""
 
     def __init__(self, descriptor: int) -> None:
         self._pipe = os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass", newline="\n")

@@ -1,4 +1,4 @@
-"""Ends a job of a door before it fills the disk: nobody sits beside it who would see it, and the next jobs need the disk too."""
+"""Ends a job of a door before it fills the disk: nobody watches it, and the next jobs need the disk too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class DiskWatch:
     """Watches what one job writes. `failure` is why it was ended."""
 
     def __init__(self, job: Job, context: WorkerContext, own: Path | None = None) -> None:
-        """`own` is the folder of the judge that carries out the job; else it is the queue's, where the job has one."""
+        """Make a watch. `own` is the folder of the judge that carries out the job. Without it, it is the queue's
+        folder, if the job has one.
+        """
         self.failure: c.Failure | None = None
         self._looking: asyncio.Task[None] | None = None
         self._watched = job.batch or own is not None
@@ -39,7 +41,7 @@ class DiskWatch:
         self._places = [context.home, Path(job.directory or folder), Path(temporary), _SHARED_MEMORY]
 
     def started(self, told: process_groups.Started) -> process_groups.Started:
-        """What tells `told` of the job's group, and watches the job as long as that lives."""
+        """Return what reports the job's group to `told`, and watches the job as long as the group lives."""
 
         def tell(pgid: int, alive: bool) -> None:
             told(pgid, alive)
@@ -71,8 +73,8 @@ class DiskWatch:
 
 @asynccontextmanager
 async def judges_folder(job: Job, context: WorkerContext) -> AsyncGenerator[Path | None]:
-    """A folder for the judge of a job, None for a job without one. Whatever the candidate made of it, and however the judge ended,
-    it is deleted.
+    """Give a folder for the judge of a job, or None for a job without one. It is deleted, whatever the candidate made
+    of it, and however the judge ended.
     """
     from orbit_remote.child import child_main  # with the language of launch specs: 40 ms of a start
 

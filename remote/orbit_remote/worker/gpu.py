@@ -18,7 +18,9 @@ _SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
 
 
 def of(job: Job) -> c.Device | None:
-    """The first GPU that a job runs on; None where this machine has not all that it asks for. Takes a moment."""
+    """Return the first GPU on which a job runs. Return None if this machine does not have all that the job asks for.
+    Takes a moment.
+    """
     devices = probe.devices(job.device, _wanted(job))
     return devices[0] if devices else None
 
@@ -27,7 +29,9 @@ WITHOUT = "it ran without a GPU: this machine has no NVIDIA GPU"
 
 
 def run_without(job: Job, finished: c.Finished) -> c.Finished:
-    """The end of a driver that ran where no GPU is: if it failed as a program, or skipped all, that is why."""
+    """Return the end of a driver that ran without a GPU. If it failed as a program, or skipped everything, the
+    missing GPU is the reason.
+    """
     skipped = bool(finished.sets) and all(each.outcome == "skipped" for each in finished.sets)
     failed = bool(job.project_program) and finished.outcome == "runtime error"
     if (skipped or failed) and job.driver:
@@ -40,13 +44,13 @@ def run_without(job: Job, finished: c.Finished) -> c.Finished:
 
 
 def _wanted(job: Job) -> int:
-    """How many GPUs a job asks for: of a rented machine as in `H100:2`, and all that came are its own."""
+    """Return how many GPUs a job asks for. On a rented machine that is as in `H100:2`; all of its GPUs are the job's."""
     _, colon, count = (job.gpu or "").partition(":")
     return max(job.gpus, int(count)) if colon and count.isdecimal() else job.gpus
 
 
 def dispensable(job: Job) -> bool:
-    """Whether a job that can do without a GPU may: it asks for none of its own, and this machine has none."""
+    """Say whether a job that can do without a GPU may do so: it asks for none, and this machine has none."""
     return not job.gpu and not probe.all_devices()
 
 
@@ -73,8 +77,8 @@ def architecture_of(device: c.Device | None) -> str:
 
 
 def visible_gpu(job: Job) -> dict[str, str]:
-    """What makes the job's GPU the first of its program, where it is not anyway, and those that it asked for all that
-    it sees; numbers are NVML's.
+    """Return the variables that make the job's GPU the first of its program, if it is not anyway. If the job asked
+    for several GPUs, it sees only those. Numbers are NVML's.
     """
     if not job.device and job.gpus == 1:
         return {}
@@ -83,7 +87,7 @@ def visible_gpu(job: Job) -> dict[str, str]:
 
 
 def beyond(job: Job, series: Sequence[LaunchSeries]) -> tuple[str, ...]:
-    """A remark on a program that ran on more GPUs than it has to itself."""
+    """Return a remark on a program that ran on more GPUs than it has to itself."""
     used = {launches.launch.device for launches in series}
     if job.gpu or len(used) <= job.gpus:  # a rented machine is all the job's own
         return ()
@@ -92,7 +96,7 @@ def beyond(job: Job, series: Sequence[LaunchSeries]) -> tuple[str, ...]:
 
 
 def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> Telemetry | None:
-    """What NVML reported while the kernels ran, without the clocks of the idle GPU before and after."""
+    """Return what NVML reported while the kernels ran, without the clocks of the idle GPU before and after."""
     timed = [launches for launches in series if launches.starts]
     if not timed:
         return None

@@ -1,4 +1,4 @@
-"""The jobs of one client: each request runs in a task of its own, and has exactly one answer."""
+"""The jobs of one client. Each request runs in a task of its own, and has exactly one answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from orbit_remote.worker.context import WorkerContext
 
 
 class Jobs:
-    """Ids of runs are the client's own: another client may use the same ones, and reaches none of these."""
+    """The jobs of a client. Ids of runs are the client's own: another client may use the same ones, and reaches none
+    of these.
+    """
 
     def __init__(self, context: WorkerContext, reached: CalibrationStore) -> None:
         self._context = context
@@ -41,7 +43,7 @@ class Jobs:
             print(f"orbit worker: a request was not understood: {error}", file=sys.stderr)
 
     async def end(self) -> None:
-        """The client has disconnected: end its jobs, children included."""
+        """End the jobs of a client that has disconnected, children included."""
         jobs = list(self._jobs.values())
         for job in jobs:
             job.cancel()
@@ -95,7 +97,7 @@ class Jobs:
             self._context.send(replace(built, run=request.run))
 
     async def _perform(self, job: Job) -> None:
-        """Exactly one Finished, whatever happens."""
+        """Do a job, and send exactly one Finished, whatever happens."""
         try:
             if _runs_an_extension(job):
                 from orbit_remote.worker.programs import extension_build
@@ -145,7 +147,7 @@ class Jobs:
 
 
 def _runs_an_extension(job: requests.Job) -> bool:
-    """Whether a job runs a test or script of the project for a kernel of a C++ file."""
+    """Say whether a job runs a test or script of the project for a kernel of a C++ file."""
     of_python = job.driver is not None and job.driver.kind != "program"
     return of_python and job.language == "cuda" and job.action in ("run", "profile", "sanitize")
 

@@ -1,9 +1,10 @@
-"""Keeps one notebook kernel: starts it in this Python, passes its messages on, interrupts it, and ends it with all it started.
+"""Keeps one notebook kernel: starts it in this Python, passes its messages on, interrupts it, and ends it with all it
+started.
 
-Standard input and output are records (`process/records.py`). The first that comes is `start`; then Jupyter's messages come and go
-under the name of their channel, `interrupt` interrupts, `cell` is answered by `ready` once a cell may run, `rest` says that
-none does, `where` ends a kernel of `%orbit locate`, and an `ask` of a cell's magic is answered by an `answer`. `event` says
-that the kernel has started, and how it has ended. The end of standard input ends the kernel.
+Standard input and output are records (`process/records.py`). The first input is `start`. Then Jupyter's messages come
+and go under the name of their channel. `interrupt` interrupts. `cell` is answered by `ready` once a cell may run.
+`rest` says that none runs. `where` ends a kernel of `%orbit locate`. An `ask` of a cell's magic is answered by an
+`answer`. `event` says that the kernel has started, and how it has ended. The end of standard input ends the kernel.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class _Keeper:
             self._writer.write(_event(event="ended", status=status, last_line=self._last_line(), fault=fault))
 
     async def _obey(self, magics: str) -> None:
-        """Until the end of standard input or of the kernel."""
+        """Obey until the end of standard input or of the kernel."""
         records = Records()
         ended: asyncio.Future[Any] | None = None
         reading: asyncio.Future[bytes] | None = None
@@ -216,7 +217,9 @@ class _Keeper:
             await self._writer.drain()
 
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A line of JSON is a magic's request; who closes the connection before its answer takes it back."""
+        """Handle a magic's request, which is a line of JSON. If its connection closes before the answer, the request
+        is withdrawn.
+        """
         name = uuid.uuid4().hex
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(OSError):
@@ -247,7 +250,7 @@ class _Keeper:
         writer.close()
 
     async def _overhead(self) -> Overhead:
-        """What recording adds to a launch. It is measured where the cell that asks has the GPU for itself."""
+        """Return what recording adds to a launch. It is measured if the cell that asks has the GPU for itself."""
         store = OverheadStore(self._cache)
         devices = await asyncio.to_thread(cell_lease.visible_devices)
         if self._lease and not self._lease.holds:
@@ -255,7 +258,7 @@ class _Keeper:
         return await store.overhead(devices[0] if devices else None, dict(os.environ))
 
     def _last_line(self) -> str:
-        """Of what the kernel printed beside the notebook."""
+        """Return the last line that the kernel printed outside of the notebook."""
         with contextlib.suppress(OSError):
             lines = regular_files.text(self._log, limits.TOOL_OUTPUT).split("\n")
             return f"{next((line.strip() for line in reversed(lines) if line.strip()), ''):.300}"
@@ -263,7 +266,9 @@ class _Keeper:
 
 
 def _asks_for(request: bytes, *what: str) -> bool:
-    """Whether a cell asks for one of these; `cuda` and `cell` may be measured while the cell waits for it."""
+    """Say whether a cell makes one of these requests. `cuda` and `cell` may be measured while the cell waits for
+    them.
+    """
     with contextlib.suppress(ValueError, RecursionError):
         asked: Any = codec.read_json(request)
         return isinstance(asked, dict) and cast("dict[str, Any]", asked).get("do") in what

@@ -1,9 +1,9 @@
-"""One measuring job at a time on each GPU, over all workers, Pythons and users of this machine. The lease is
-a file lock named by the GPU's UUID, which the kernel releases when its holder dies. A waiting job has a
-ticket, a file whose name has its time of arrival: first come, first served, with clicks before batches. A
-ticket is locked by its owner, so a ticket that can be locked belongs to a process that has died. All of it
-lies in a folder that every user may write to. What a job is called stands in the user's own runtime folder,
-because it is nobody else's business.
+"""Lets one measuring job at a time use each GPU, over all workers, Pythons and users of this machine.
+
+The lease is a file lock named by the GPU's UUID, which the kernel releases when its holder dies. A waiting job has a
+ticket, a file whose name has its time of arrival: first come, first served, with clicks before batches. The owner of
+a ticket locks it, so a ticket that can be locked belongs to a process that has died. All of it lies in a folder to
+which every user may write. A job's name is in the user's own runtime folder, because it is nobody else's business.
 
 Where there are no file locks (Windows), it is one job at a time of this worker.
 """
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    """`rank` is 0 for a click, 1 for a batch; `since` in ns of a clock that nobody sets."""
+    """A ticket. `rank` is 0 for a click, 1 for a batch. `since` is in ns of a clock that nobody sets."""
 
     rank: int
     since: int
@@ -54,7 +54,9 @@ def _nothing() -> None:
 
 
 class Leases:
-    """Of one worker. `fallback` is a folder of the worker's own, for a machine whose shared folder cannot be used."""
+    """The leases of one worker. `fallback` is a folder of the worker's own, for a machine whose shared folder cannot
+    be used.
+    """
 
     def __init__(self, fallback: Path) -> None:
         self._fallback = fallback
@@ -71,8 +73,9 @@ class Leases:
         waits: Callable[[str], None],
         lost: Callable[[], None] = _nothing,
     ) -> AsyncGenerator[None]:
-        """The GPU `gpu` (its UUID) for `what` alone, as in *softmax.cu in Neovim*. `waits` is called with the one that
-        is waited for, each time that it is another; `lost` at the end, where the lock was taken away meanwhile.
+        """Hold the GPU `gpu` (its UUID) for `what` alone, as in *softmax.cu in Neovim*. `waits` is called with the
+        holder that is waited for, each time that it changes. `lost` is called at the end, if the lock was taken away
+        meanwhile.
         """
         if sys.platform != "linux":
             lock = self._locks.setdefault(gpu, asyncio.Lock())
@@ -129,19 +132,19 @@ class _Queue:
         self.lock = folder / f"{gpu}.lock"
 
     def works(self) -> bool:
-        """Whether no user has put something else in the place of the lock, or more files than there can be jobs."""
+        """Say whether no user has put something else in the lock's place, or more files than there can be jobs."""
         with contextlib.suppress(OSError):
             os.close(file_lock.opened(self.lock, mode=0o644))
             return len(self._names()) < _MOST_NAMES
         return False
 
     def _names(self) -> list[str]:
-        """Of the files in the folder; where somebody floods it, of some."""
+        """Return the names of the files in the folder. If somebody floods it, return only some."""
         with os.scandir(self.folder) as entries:
             return [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
 
     def join(self, what: str, *, batch: bool, since: int | None = None) -> _Place:
-        """`since` is when it came, where it was in the queue before. The ticket may be gone at once."""
+        """Join the queue. `since` is when it came, if it was in the queue before. The ticket may be gone at once."""
         owner = f"{os.getpid()}-{next(_numbers)}"
         ticket = _Ticket(int(batch), since or time.clock_gettime_ns(time.CLOCK_BOOTTIME), owner)
         # a name that nobody else can have taken
@@ -159,7 +162,7 @@ class _Queue:
         return self.folder / f"{self.gpu}.{ticket.rank}.{ticket.since:020d}.{ticket.owner}"
 
     def waiting(self) -> list[_Ticket]:
-        """Of processes that live, in their order."""
+        """Return the tickets of processes that live, in their order."""
         tickets = [
             ticket
             for name in self._names()
@@ -173,7 +176,7 @@ class _Queue:
         return [self.folder / name for name in self._names() if name.startswith(f"{self.gpu}.held.")]
 
     def holder(self) -> str:
-        """In words; empty if it is free."""
+        """Return the holder in words, or "" if the GPU is free."""
         for path in self.held():
             if _lives(path):
                 return _name(path, path.name.rpartition(".")[2])
@@ -191,15 +194,15 @@ class _Place:
         self.since = ticket.since
 
     def removed(self) -> bool:
-        """Whether somebody has taken this one's ticket away."""
+        """Say whether somebody has taken this ticket away."""
         return not file_lock.is_at(self._descriptors[0], self.path)
 
     def has_lock(self) -> bool:
-        """Whether nobody else can have taken the lock: it is still the file of that name."""
+        """Say whether nobody else can have taken the lock: it is still the file with that name."""
         return file_lock.is_at(self._descriptors[-1], self._queue.lock)
 
     def begin(self) -> bool:
-        """Whether it is this one's turn, and has the lock now."""
+        """Return whether it is this job's turn, and it has the lock now."""
         if self.removed() or next(iter(self._queue.waiting()), self._ticket) != self._ticket:
             return False
         descriptor = file_lock.taken_at(self._queue.lock, mode=0o644)
@@ -218,7 +221,7 @@ class _Place:
         return True
 
     def ahead(self) -> str:
-        """Who has the GPU, or comes before this one."""
+        """Return who has the GPU, or comes before this one."""
         if holder := self._queue.holder():
             return holder
         first = next(iter(self._queue.waiting()), None)
@@ -241,7 +244,7 @@ def _parsed(name: str) -> _Ticket | None:
 
 
 def _lives(path: Path) -> bool:
-    """Whether the owner of a ticket does; one that does not is removed."""
+    """Say whether the owner of a ticket lives. A dead owner's ticket is removed."""
     try:
         descriptor = file_lock.opened_if_there(path)
     except OSError:
@@ -268,7 +271,7 @@ def _words(owner: str) -> Path:
 
 
 def _name(path: Path, owner: str) -> str:
-    """What somebody's job is called: of another user, that it is one."""
+    """Return the name of somebody's job. For another user's job, only say that it is one."""
     with contextlib.suppress(OSError, runtime_folder.RefusedError):
         return regular_files.text(_words(owner), limits.STATE)
     with contextlib.suppress(OSError):
@@ -278,7 +281,9 @@ def _name(path: Path, owner: str) -> str:
 
 
 def _is_shared(folder: Path) -> bool:
-    """Whether every user may put tickets into the folder, which is made where it is missing, and only its owner remove one."""
+    """Say whether every user may put tickets into the folder, and only their owners may remove them. The folder is
+    made if it is missing.
+    """
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileExistsError):
             folder.mkdir()

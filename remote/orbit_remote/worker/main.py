@@ -1,7 +1,7 @@
-"""The worker process: requests in, events out, one JSON object a line; every job's work is done in child processes.
+"""The worker process: requests in, events out, one JSON object a line. Child processes do every job's work.
 
-Over pipes it serves the process that started it: when standard input ends - the author's side has gone - all work is
-ended and the worker leaves. With `--listen` it serves whoever of the same user connects to its socket
+Over pipes it serves the process that started it. When standard input ends, because the author's side has gone, all
+work is ended and the worker leaves. With `--listen` it serves everybody of the same user who connects to its socket
 (`shared_worker`), and leaves when nobody has been connected for a while.
 """
 
@@ -24,7 +24,7 @@ _LEAVE_S = 2.0
 
 
 def _read_lines(into: asyncio.Queue[str | None], loop: asyncio.AbstractEventLoop) -> None:
-    """In a thread: asyncio cannot read standard input on Windows."""
+    """Read lines in a thread: asyncio cannot read standard input on Windows."""
     stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="surrogatepass", newline="\n")
     try:
         for line in stdin:

@@ -1,4 +1,4 @@
-"""What recording adds to a launch, remembered by GPU and driver; measured once, before a first program is timed."""
+"""Keeps what recording adds to a launch, by GPU and driver. It is measured once, before a first program is timed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class OverheadStore:
         self._tried: dict[str, Overhead] = {}
 
     async def overhead(self, device: c.Device | None, env: dict[str, str]) -> Overhead:
-        """Of this GPU; the caller has it for itself. Unknown where it cannot be measured: asked once a process."""
+        """Return the overhead on this GPU, which the caller has for itself. It is unknown if it cannot be measured; a
+        process tries once.
+        """
         if device is None:
             return UNKNOWN
         key = _key(device)
@@ -43,7 +45,7 @@ class OverheadStore:
         return _key(device) in self._tried or self.known(device) != UNKNOWN
 
     def known(self, device: c.Device) -> Overhead:
-        """What was measured before."""
+        """Return what was measured before."""
         return self._read().get(_key(device), UNKNOWN)
 
     async def _measure(self, device: int, env: dict[str, str]) -> Overhead:

@@ -1,4 +1,4 @@
-"""Which files that a tool names are the author's."""
+"""Decides which files that a tool names are the author's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbit_remote.sanitizer.sanitizer_findings import Own
 
 
 def of_build(job: Job, built: c.Built) -> Own:
-    """The files that the compiler read and that are not its own."""
+    """Return the rule for a build: the files that the compiler read and that are not its own."""
     known = {os.path.realpath(file): file for file in (*built.files, job.path)}
     folder = job.working_folder
 
@@ -23,8 +23,8 @@ def of_build(job: Job, built: c.Built) -> Own:
 
 
 def read(job: Job, built: c.Built) -> dict[str, str]:
-    """Of a program of the project, by content hash, besides the file that was asked for; of a file's own program the event of its
-    build has told them.
+    """Return the files of a program of the project by content hash, without the file that was asked for. For a file's
+    own program the event of its build has named them.
     """
     return (
         {path: known for path, known in built.files.items() if path != job.path}
@@ -34,7 +34,7 @@ def read(job: Job, built: c.Built) -> dict[str, str]:
 
 
 def of_python(job: Job) -> Own:
-    """The files that are no part of Python, of a toolkit or of an installed package."""
+    """Return the rule for Python: the files that are no part of Python, of a toolkit or of an installed package."""
 
     def own(file: str) -> str | None:
         return file if python_errors.is_users(file, job.path) else None
@@ -43,7 +43,9 @@ def of_python(job: Job) -> Own:
 
 
 def of_program(job: Job) -> Own:
-    """Of a program that somebody else has built, the files that are here and belong to no system or toolkit."""
+    """Return the rule for a program that somebody else has built: the files that are here and belong to no system or
+    toolkit.
+    """
     folder = job.working_folder
 
     def own(file: str) -> str | None:

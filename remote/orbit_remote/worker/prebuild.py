@@ -1,8 +1,8 @@
 """Builds the executable of a saved file before anybody clicks.
 
-nvcc takes over a second for a small program, which is most of a click's time after an edit. A save is
-compiled anyway, for its diagnostics; when that went well and the file has been run before, the click
-that probably follows finds its executable made. Nothing of the user's is executed by it.
+nvcc takes over a second for a small program, which is most of a click's time after an edit. A save is compiled
+anyway, for its diagnostics. If that succeeded and the file has been run before, the click that probably follows finds
+its executable made. Nothing of the user's is executed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MOST_FILES = 64
 
 
 class Prebuild:
-    """One build under way for each file at most; the newest text replaces an older one."""
+    """At most one build under way for each file. The newest text replaces an older one."""
 
     def __init__(self, build: Callable[[Job], Awaitable[object]]) -> None:
-        """`build` leaves what it made where a later build of the same job finds it."""
+        """Make a prebuild. `build` leaves its result where a later build of the same job finds it."""
         self._build = build
         self._ran: dict[str, None] = {}
         self._under_way: dict[str, tuple[Job, asyncio.Task[None]]] = {}

@@ -1,7 +1,7 @@
-"""Warm processes for Python jobs: one is ready, with torch, triton and a CUDA context of its own; for batches, three. Once a driver has
-run, one without a context is ready for the next.
+"""Warm processes for Python jobs: one is ready, with torch, triton and a CUDA context of its own; for batches, three.
+Once a driver has run, one without a context is ready for the next.
 
-Where a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one instead.
+If a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one.
 """
 
 from __future__ import annotations
@@ -64,14 +64,16 @@ class Zygote:
         return cls(process, ours, env, scratches)
 
     def serves(self, env: Mapping[str, str]) -> bool:
-        """Whether a job with this environment can have one of its children: the rest a job is given when it begins."""
+        """Say whether a job with this environment can have one of its children. Everything else is given to a job
+        when it begins.
+        """
         return handshake.loaded(env) == self._loaded
 
     async def fork(
         self, ended: Callable[[Forked], None], *, role: child_main.Role = "spare", batch: bool = False
     ) -> Forked:
-        """`batch`: many jobs follow, so that the template imports more for them. Raises OSError where the template has died; the next
-        one may live.
+        """Fork a child. `batch`: many jobs follow, so the template imports more for them. Raises OSError if the
+        template has died; the next one may live.
         """
         self._count += 1
         self._continued.watch()
@@ -109,7 +111,7 @@ class Zygote:
             child.ended(answer["status"])
 
     def _lost(self) -> None:
-        """It has died, and the kernel has killed the children it had."""
+        """Take note that the template has died. The kernel has killed its children."""
         if self.alive:
             self.alive = False
             asyncio.get_running_loop().remove_reader(self._control)
@@ -136,10 +138,12 @@ class Zygote:
 
 
 class PreforkPool:
-    """Used on one event loop; `take` may be called while other jobs run."""
+    """The warm processes. They are used on one event loop; `take` may be called while other jobs run."""
 
     def __init__(self, *, cache: Path, scratches: Path | None = None, idle_s: float = 300.0) -> None:
-        """Each child has a folder in `scratches`, or in the system's temporary folder; its name begins with our process id."""
+        """Make a pool. Each child has a folder in `scratches`, or in the system's temporary folder; its name begins
+        with our process id.
+        """
         self._cache = cache
         self._scratches = scratches
         self.idle_s = idle_s
@@ -158,11 +162,11 @@ class PreforkPool:
 
     @property
     def waiting(self) -> int | None:
-        """The process id of the spare that is next to get a job."""
+        """Return the process id of the spare that gets the next job."""
         return next((spare.pid for spare in self._spares if spare.alive), None)
 
     async def prepare(self, env: Mapping[str, str]) -> None:
-        """Have a spare ready for jobs with this environment; returns when it is."""
+        """Prepare a spare for jobs with this environment, and return when it is ready."""
         if not FORKS:
             return
         self._used()
@@ -182,11 +186,12 @@ class PreforkPool:
         role: child_main.Role = "spare",
         own: Mapping[str, str] | None = None,
     ) -> Child:
-        """A child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next spares may open
-        their contexts meanwhile, as another job is likely to follow. `folder`: a judge's. `own`: what the job sees in the
-        place of `env`. A `role`, and `own`, only where processes can be forked (`FORKS`).
+        """Return a child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next
+        spares may open their contexts meanwhile, as another job is likely to follow. `folder` is a judge's. `own` is
+        the environment that the job sees in place of `env`. `role` and `own` are only possible if processes can be
+        forked (`FORKS`).
 
-        Raises OSError where no process can be started.
+        Raises OSError if no process can be started.
         """
         if child_main.judges(job):
             role = "judge"
@@ -215,7 +220,7 @@ class PreforkPool:
         return child
 
     def measured(self, child: Child) -> None:
-        """A child measures nothing more, and ends: time for a new spare."""
+        """Take note that a child measures nothing more, and ends: it is time for a new spare."""
         if child not in self._measuring:
             return
         self._measuring.discard(child)
@@ -223,7 +228,7 @@ class PreforkPool:
             self._renew_soon(child)
 
     def give_back(self, child: Child) -> bool:
-        """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
+        """Keep a child that stays as a spare again. Return False if it is not wanted, and has to be closed."""
         if not isinstance(child, Forked) or self._closed or child.template is not self._template:
             return False
         if len(self._spares) >= self._wanted or not child.alive:
@@ -237,7 +242,7 @@ class PreforkPool:
         return True
 
     def let_go(self, child: Child) -> None:
-        """Have a child ended and closed; nobody waits for it."""
+        """End and close a child. Nobody waits for it."""
         task = asyncio.get_running_loop().create_task(child.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -263,8 +268,8 @@ class PreforkPool:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _filled(self, env: Mapping[str, str], role: child_main.Role = "spare") -> Forked:
-        """The spare of a template with this environment, forked now if none was prepared; a child of another role is always
-        forked now. The caller holds `_changing`.
+        """Return the spare of a template with this environment. It is forked now if none was prepared; a child of
+        another role is always forked now. The caller holds `_changing`.
         """
         for last in (False, True):
             if self._closed:
@@ -317,7 +322,7 @@ class PreforkPool:
             self._driver = None
 
     def _renew_soon(self, after: Child) -> None:
-        """Have ready for the next job what this one's kind takes."""
+        """Prepare what a next job of the same kind takes."""
         if self._closed:
             return
         self._used()
@@ -348,7 +353,7 @@ class PreforkPool:
         self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Free the GPU memory of unused contexts; the template, which has none, stays."""
+        """Free the GPU memory of unused contexts. The template, which has none, stays."""
         if self._running:
             self._used()
             return

@@ -1,4 +1,4 @@
-"""What this machine has: Python, packages, compiler, GPUs; and what is missing, with how to fix it."""
+"""Finds what this machine has: Python, packages, compiler, GPUs. It also finds what is missing, with how to fix it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 7
 
 
 async def probe(request: Probe, author_python: str | None = None, counters: Path | None = None) -> Machine:
-    """Look at the machine; only tools that report their version are started. Never raises.
+    """Look at the machine. Only tools that report their version are started. Never raises.
 
-    Of the problems, the missing GPU comes before the missing compiler.
-    `author_python` is the server's own Python: compiler wheels may be installed beside it. `counters` is where
-    profiles keep whether they were permitted the GPU's counters.
+    Of the problems, the missing GPU comes before the missing compiler. `author_python` is the server's own Python:
+    compiler wheels may be installed beside it. `counters` is where profiles keep whether they were permitted the
+    GPU's counters.
     """
     problems: list[Failure] = []
     packages = dict(_versions(tuple(map(_changed, sys.path))))
@@ -102,7 +102,7 @@ def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | No
 
 
 def python_path() -> tuple[str, ...]:
-    """Folders that this Python looks for modules in, without its own installation's and ours."""
+    """Return folders in which this Python looks for modules, without its own installation's and ours."""
     ours = PACKAGE.parent
     installed = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
@@ -114,7 +114,7 @@ def python_path() -> tuple[str, ...]:
 
 
 def devices(first: int, count: int) -> tuple[Device, ...]:
-    """So many GPUs of this machine, from number `first` on, as NVML counts; none where it has fewer."""
+    """Return this many GPUs of this machine, from number `first` on, as NVML counts. Return none if it has fewer."""
     chosen = tuple(device for device in all_devices() if first <= device.index < first + count)
     return chosen if len(chosen) == count else ()
 
@@ -128,9 +128,9 @@ _devices: tuple[Device, ...] = ()
 
 
 def all_devices() -> tuple[Device, ...]:
-    """As NVML names them, with what only the driver knows (the L2's size).
+    """Return the GPUs with NVML's names, and what only the driver knows (the L2's size).
 
-    Kept once there are any: starting NVML costs tens of milliseconds, and a job waits for this.
+    They are kept once there are any: starting NVML costs tens of milliseconds, and a job waits for this.
     """
     global _devices  # noqa: PLW0603 - one machine, one process
     _devices = _devices or _look_for_devices()
@@ -146,7 +146,7 @@ def _look_for_devices() -> tuple[Device, ...]:
 
 
 def _completed(listed: Device, driver: Device) -> Device:
-    """A GPU as NVML lists it, with what the driver alone knows: its L2, and how much of it an instance (MIG) has."""
+    """Return a GPU of NVML's list with what only the driver knows: its L2, and how much of it an instance (MIG) has."""
     if driver.name == listed.name:
         return replace(listed, l2_bytes=driver.l2_bytes)
     if driver.name.startswith(f"{listed.name} MIG "):
@@ -159,9 +159,9 @@ def _completed(listed: Device, driver: Device) -> Device:
 
 @lru_cache
 def driver_devices() -> tuple[Device, ...]:
-    """The GPUs as the driver itself lists them, which knows what NVML does not, and needs no package.
+    """Return the GPUs in the driver's own list. It knows what NVML does not, and needs no package.
 
-    Asked in a process of its own, once: the worker forks, and CUDA does not survive a fork.
+    A separate process asks once: the worker forks, and CUDA does not survive a fork.
     """
     if sys.platform == "linux" and not any(path.exists() for path in map(Path, _NODES)):
         return ()  # a fifth of a second less where there is no GPU
@@ -174,7 +174,7 @@ def driver_devices() -> tuple[Device, ...]:
 
 
 def list_devices(arguments: list[str]) -> int:
-    """The process that asks the driver: JSON on standard output."""
+    """Ask the driver, as a separate process, and print JSON on standard output."""
     del arguments
     print(json.dumps([asdict(device_listed) for device_listed in _ask_driver()]))
     return 0
@@ -216,13 +216,15 @@ def _driver_device(driver: ctypes.CDLL, index: int) -> Device:
 
 @lru_cache(maxsize=1)
 def _versions(changed: tuple[int, ...]) -> dict[str, str | None]:
-    """Of our PACKAGES, read anew when a folder of packages has changed: 6 ms that each command would wait for."""
+    """Return the versions of our PACKAGES. They are read again when a folder of packages has changed, because each
+    command would wait 6 ms for it.
+    """
     del changed
     return {name: _version(name) for name in PACKAGES}
 
 
 def _changed(folder: str) -> int:
-    """When something was installed there last, or removed."""
+    """Return when something was last installed or removed in a folder."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:

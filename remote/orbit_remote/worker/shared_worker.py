@@ -1,8 +1,9 @@
-"""The worker that a user's editors, commands and services share: one client a connection, on a socket of the user's own.
+"""The worker that a user's editors, commands and services share. Each connection is one client, on a socket of the
+user's own.
 
-The first client makes the socket and starts this process with it (`process/worker_socket.py`), so that a
-client never waits for a worker to be ready: its first line waits in the socket. A client sees and ends its own jobs
-alone; when it goes, by whatever death, they are ended.
+The first client makes the socket and starts this process with it (`process/worker_socket.py`). So a client never
+waits for a worker to be ready: its first line waits in the socket. A client sees and ends only its own jobs. When it
+goes, however it dies, they are ended.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def detach() -> None:
 
 
 async def serve(options: argparse.Namespace, make: Callable[[argparse.Namespace], Shared]) -> None:
-    """Until no client has been connected for a while, or a client stops it."""
+    """Serve until no client has been connected for a while, or a client stops it."""
     process_groups.adopt()
     listener = socket.socket(fileno=options.listen)
     listener.setblocking(False)
@@ -111,7 +112,7 @@ class _SharedWorker:
             self._leaving = None
 
     def _leave(self) -> None:
-        """With the lock, so that no second worker is started while this one still runs."""
+        """Leave, with the lock, so that no second worker is started while this one still runs."""
         if self._clients or self._stopped.is_set():
             return
         if self._remove_traces():
@@ -120,8 +121,8 @@ class _SharedWorker:
             self._leaving = asyncio.get_running_loop().call_later(_AGAIN_S, self._leave)
 
     def _remove_traces(self) -> bool:
-        """Our files in the runtime folder, unless another worker has taken our place; False where somebody is about to
-        start one.
+        """Remove our files in the runtime folder, unless another worker has taken our place. Return False if somebody
+        is about to start one.
         """
         lock_path = self._folder / f"{self._key}.lock"
         with contextlib.suppress(OSError):
@@ -195,7 +196,7 @@ class _SharedWorker:
     async def _follow(
         self, hello: handshake.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """A client's requests, until it leaves; then its jobs are ended."""
+        """Follow a client's requests until it leaves. Then its jobs are ended."""
         mark = os.environ.get(process_groups.MARK, "")
         variables = hello.environment | ({process_groups.MARK: mark} if mark else {})
         client_environment.use(variables)
@@ -237,7 +238,7 @@ class _SharedWorker:
 
 
 class _SendToSocket:
-    """A client's events. A client that does not read them is disconnected, and does not delay others."""
+    """Sends a client's events. A client that does not read them is disconnected, and does not delay others."""
 
     def __init__(self, writer: asyncio.StreamWriter, name: str) -> None:
         self._writer = writer
@@ -258,7 +259,7 @@ def _refusal(why: str) -> bytes:
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
-    """The user at the other end; -1 where the kernel does not say."""
+    """Return the user at the other end, or -1 if the kernel does not say."""
     size = struct.calcsize("3i")
     credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return struct.unpack("3i", credentials)[1]

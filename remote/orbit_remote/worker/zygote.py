@@ -1,16 +1,15 @@
 """The process that has imported torch and triton, and the spares forked from it. Linux only.
 
-Importing takes seconds, a fork milliseconds; but CUDA does not survive a fork, so the template never
-touches it and each spare opens its own context. A spare is good for one job - user code may leave
-anything behind, and a CUDA error leaves a context that is lost - or for any number of launch specs of CUDA
-files, as long as they end well. A judge is forked when its job comes, and opens no context before its sides are there.
+Importing takes seconds, a fork milliseconds. But CUDA does not survive a fork, so the template never touches it and
+each spare opens its own context. A spare serves one job, because user code may leave anything behind, and a CUDA
+error leaves a lost context. For launch specs of CUDA files it serves any number of jobs, as long as they end well. A
+judge is forked when its job comes, and opens no context before its sides are there.
 
-The template is told what to do by messages on its standard input, a sequenced socket:
-    {"fork": id, "launches": folder, "role": "spare", "batch": false} with three descriptors: events, standard output,
-    standard error; the role is a word of `child_main.Role`; where many jobs follow, `batch` is true, and the template
-    imports more for the next ones
-and answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker
-has gone, by whatever death: every group is killed and the template leaves.
+Messages on its standard input, a sequenced socket, tell the template what to do: {"fork": id, "launches": folder,
+"role": "spare", "batch": false} with three descriptors: events, standard output, standard error. The role is a word
+of `child_main.Role`. If many jobs follow, `batch` is true, and the template imports more for the next ones. It
+answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker has gone, however it
+died: every group is killed and the template leaves.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Template:
         self._warmed_up = self._warmed_up_for_batch = self._warmed_up_for_judges = False
 
     def serve(self) -> None:
-        """Until the worker's end of the socket is closed."""
+        """Serve until the worker's end of the socket is closed."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake)
@@ -101,7 +100,7 @@ class Template:
         return True
 
     def _warm_up_further(self, batch: bool) -> None:
-        """While what was forked begins; once, and once more when a batch begins."""
+        """Import more while the forked process begins: once, and once more when a batch begins."""
         if self._warmed_up and (self._warmed_up_for_batch or not batch):
             return
         self._warmed_up, self._warmed_up_for_batch = True, batch
@@ -126,7 +125,7 @@ class Template:
             self._control.send(json.dumps(message).encode())
 
     def _be_child(self, role: child_main.Role, launches: Path, events: int, stdout: int, stderr: int) -> None:
-        """In the forked child; never returns. Only a spare and a driver write into `launches`."""
+        """Be the forked child; never return. Only a spare and a driver write into `launches`."""
         status, connection = 1, socket.socket(fileno=events)
         try:
             template = os.getppid()
@@ -171,4 +170,4 @@ class Template:
 
 
 def _wake(_number: int, _frame: object) -> None:
-    """A handler has to be set for the descriptor to be written to."""
+    """Do nothing: a handler has to be set so that the descriptor is written to."""

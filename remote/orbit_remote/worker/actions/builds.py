@@ -1,4 +1,4 @@
-"""Builds of a `.cu` file: one nvcc call, with the worker's cache and folders."""
+"""Builds a `.cu` file: one nvcc call, with the worker's cache and folders."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 async def nvcc(job: Job, device: c.Device | None, context: WorkerContext, scratch: Path) -> build.BuildResult:
-    """One build, for the architecture that the job names or else the device's; the caller holds a place for it
-    (`Context.build`).
+    """Build once, for the architecture that the job names or else the device's. The caller holds a place for it
+    (`WorkerContext.build`).
     """
     architecture = job.architecture or architecture_of(device)
     if job.action != "compile":  # a build may be for other GPUs than this one
@@ -42,7 +42,9 @@ async def nvcc(job: Job, device: c.Device | None, context: WorkerContext, scratc
 async def build_file(
     job: Job, device: c.Device | None, context: WorkerContext, scratch: Path
 ) -> build.BuildResult | c.Finished:
-    """What the job asks for, built; the build is sent as an event, but for a program of the project. The job's end where it fails."""
+    """Build what the job asks for, and return it. The build is sent as an event, except for a program of the project.
+    If it fails, return the job's end.
+    """
     if job.project_program:
         made = await _of_project(job, device, context, scratch)
         return finished(job, made) if made.failure else made
@@ -58,7 +60,7 @@ async def build_file(
 
 
 def finished(job: Job, made: build.BuildResult) -> c.Finished:
-    """The end of a job that is a build and no more, or whose build failed."""
+    """Return the end of a job that is only a build, or whose build failed."""
     outcome = made.failure.category if made.failure else "ok"
     return c.Finished(
         job.run, outcome, made.failure, resources=made.built.resources,
@@ -70,7 +72,9 @@ def finished(job: Job, made: build.BuildResult) -> c.Finished:
 async def _of_project(
     job: Job, device: c.Device | None, context: WorkerContext, scratch: Path
 ) -> build.BuildResult:
-    """A program of the author's project. Its build says nothing of the file that was asked for, so no event tells of it."""
+    """Build a program of the author's project. Its build says nothing about the file that was asked for, so no event
+    reports it.
+    """
     assert job.driver
     async with context.build(job):
         if job.driver.tool != "nvcc":
@@ -91,8 +95,8 @@ async def build_ahead(job: Job, context: WorkerContext) -> None:
 async def _compile_with_templates(
     job: Job, nvcc: Callable[[Job], Awaitable[build.BuildResult]]
 ) -> build.BuildResult:
-    """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
-    may speak.
+    """Compile a file with the instances that its launch specs launch from its templates. Nothing else in the file may
+    mention them.
     """
     from orbit_remote.spec import launch_spec  # with the language of launch specs: 80 ms of a start
     from orbit_remote.toolchain import spec_instances

@@ -1,5 +1,5 @@
-"""*Capture* of a CUDA kernel: a driver runs, the recorder takes one launch out of it, and a launch spec is made of that with the kernel
-compiled from its file
+"""*Capture* of a CUDA kernel: a driver runs, and the recorder takes one launch out of it. A launch spec is made from
+that, with the kernel compiled from its file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPELLED_TYPES = re.compile(r"\((?:unsigned |signed )?(?:int|long|short|char|boo
 
 
 async def capture(job: Job, wanted: Capture, context: WorkerContext) -> c.Finished:
-    """The end of the driver's run, with what was captured, or why nothing was."""
+    """Return the end of the driver's run, with what was captured, or why nothing was."""
     assert isinstance(job.start, DriverStart)
     assert job.definition
     if (device := await asyncio.to_thread(gpu.of, job)) is None:
@@ -51,7 +51,7 @@ async def capture(job: Job, wanted: Capture, context: WorkerContext) -> c.Finish
 
 
 def _not_made(seen: int, wanted: Capture) -> NotTakenError:
-    """Why no launch was taken, of so many that the run's records have."""
+    """Return why no launch was taken, from the number of launches in the run's records."""
     if not seen:
         return NotTakenError(
             "the driver did not launch it",
@@ -87,7 +87,9 @@ async def _spec_of(
 
 
 def first_statements(job: Job, launch: TakenLaunch) -> list[str]:
-    """A launch spec that names the instance and has the launch's own numbers; tensors are there by name alone. Raises NotCapturedError."""
+    """Return a launch spec that names the instance and has the launch's own numbers. Tensors only have names. Raises
+    NotCapturedError.
+    """
     assert job.definition
     own, named = job.definition.qualified, symbols.qualified_name(launch.symbol)
     if named not in (own, job.definition.name):

@@ -1,4 +1,4 @@
-"""A `.cu` file: compile it, or build it, run it as it is, and report every launch under its kernel."""
+"""Handles a `.cu` file: compiles it, or builds it, runs it unchanged, and reports every launch under its kernel."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def compile_or_run(job: Job, context: WorkerContext) -> c.Finished:
 async def _run_without(
     job: Job, context: WorkerContext, built: build.BuildResult, scratch: Path
 ) -> c.Finished:
-    """A program of the project on a machine that has no GPU: it may do without one, as a Python driver may."""
+    """Run a program of the project on a machine without a GPU. It may do without one, as a Python driver may."""
     context.stage(job, "running")
     command = (str(built.executable), *job.arguments)
     ended, recorded, _ = await run_recorded(job, context, command, {}, scratch)
@@ -68,7 +68,7 @@ async def _run_without(
 
 
 def _name(job: Job) -> str:
-    """What the program is called where its end is told."""
+    """Return the program's name for messages about its end."""
     return job.driver.short if job.driver else "main"
 
 
@@ -80,7 +80,7 @@ async def run_built(
     scratch: Path,
     counting: Mapping[str, str] | None = None,
 ) -> c.Finished:
-    """Run a program, with the variables that are `counting` its launches in place of timing them, if there are any."""
+    """Run a program. `counting` has the variables with which its launches are counted and not timed."""
     command = (str(built.executable), *job.arguments)
     visible = {**gpu.visible_gpu(job), **(counting or {})}
     overhead = injection.UNKNOWN
@@ -135,7 +135,7 @@ async def run_built(
 
 
 def sampler_of(device: c.Device, scratch: Path) -> telemetry.Sampler:
-    """Of a program that `run_recorded` runs with the same `scratch`."""
+    """Return the sampler for a program that `run_recorded` runs with the same `scratch`."""
     has_context = partial(injection.has_context, scratch / LAUNCHES)
     return telemetry.Sampler(device.uuid or device.index, has_context=has_context)
 
@@ -147,7 +147,9 @@ async def _tell(
     overhead: injection.Overhead,
     symbols: Mapping[str, c.Resources],
 ) -> None:
-    """What has been launched, from time to time while the program runs; never for more than a twentieth of the time."""
+    """Report what has been launched, from time to time while the program runs. Reporting takes at most a twentieth of
+    the time.
+    """
     known, pause = 0, _TELL_S
     while True:
         await asyncio.sleep(pause)
@@ -175,8 +177,8 @@ async def run_recorded(
     scratch: Path,
     overhead: injection.Overhead = injection.UNKNOWN,
 ) -> tuple[program.EndedProgram, injection.RecordedRun, str]:
-    """The program of a job as it is, and what it launched. Where launches cannot be recorded it still runs, its times are
-    absent, and the text says why. `overhead` is taken off the times.
+    """Run a job's program unchanged, and record its launches. If launches cannot be recorded it still runs, its times
+    are absent, and the text says why. `overhead` is subtracted from the times.
     """
     folder, why = scratch / LAUNCHES, ""
     variables = {**context.environment(job), **environment}

@@ -1,4 +1,4 @@
-"""PTX and SASS of kernels that were compiled and not run: of a build, or of a file of compiled code."""
+"""Returns PTX and SASS of kernels that were compiled and not run: of a build, or of a file of compiled code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CACHE_FORMAT = "sass 2"
 
 
 async def of_build(job: Job, built: build.BuildResult, context: WorkerContext) -> c.Finished:
-    """A compilation's end with what `job.levels` asks for of `job.kernel`, else of all kernels."""
+    """Return a compilation's end with what `job.levels` asks for, of `job.kernel` or else of all kernels."""
     finished = builds.finished(job, built)
     kernels = [
         resource
@@ -60,7 +60,7 @@ async def of_build(job: Job, built: build.BuildResult, context: WorkerContext) -
 
 
 async def of_file(job: Job, context: WorkerContext) -> c.Finished:
-    """The SASS of every kernel in the cubins that a file holds."""
+    """Return the SASS of every kernel in the cubins that a file holds."""
     name = Path(job.path).name
     try:
         content = base64.b64decode(job.text, validate=True)
@@ -111,7 +111,7 @@ def _with(finished: c.Finished, made: Sequence[DumpedInstance]) -> c.Finished:
 async def _listings(
     job: Job, context: WorkerContext, path: Path, code: bytes, wanted: Collection[str] | None
 ) -> dict[str, str] | c.Failure:
-    """By mangled name, from the cache where the same code was listed before."""
+    """Return listings by mangled name. They come from the cache if the same code was listed before."""
     compiler = await asyncio.to_thread(nvcc.find, job.nvcc)
     root = None if isinstance(compiler, c.Failure) else compiler.root
     tool = disassembly.find(root, (None, sys.executable, context.author_python))

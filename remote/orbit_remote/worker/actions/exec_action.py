@@ -1,4 +1,4 @@
-"""`exec`: a script or any program as it is, in a copy of the author's folder, with what it launches recorded."""
+"""`exec`: runs a script or any program unchanged, in a copy of the author's folder, and records its launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbit_remote.worker.faults import second_look
 
 
 async def execute(job: Job, context: WorkerContext) -> c.Finished:
-    """On the author's own machine, a program that needs no GPU runs without one."""
+    """Run the program. On the author's own machine, a program that needs no GPU runs without one."""
     assert isinstance(job.start, ExecStart)
     device = await asyncio.to_thread(gpu.of, job)
     if device is None and not await asyncio.to_thread(gpu.dispensable, job):
@@ -113,8 +113,8 @@ def _finished(
 
 @asynccontextmanager
 async def _mounted(job: Job, start: ExecStart, context: WorkerContext) -> AsyncGenerator[tuple[Job, Paths]]:
-    """The job in a copy of its files, deleted when it ends, whatever the program made of it; on a machine to which they
-    were sent, and in place, there is nothing to copy.
+    """Give the job in a copy of its files, which is deleted when it ends, whatever the program made of it. Nothing is
+    copied on a machine to which the files were sent, or if the job runs in place.
     """
     if not start.files:
         yield job, Paths(())

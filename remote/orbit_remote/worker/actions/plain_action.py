@@ -1,4 +1,4 @@
-"""A build or a run without a tool."""
+"""Builds or runs a file without a tool."""
 
 from __future__ import annotations
 

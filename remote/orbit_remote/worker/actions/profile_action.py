@@ -1,7 +1,6 @@
-"""The action `profile`: one launch of a kernel in each of its configurations, counted by the GPU.
+"""The action `profile`: the GPU counts one launch of a kernel in each of its configurations.
 
-Where counters are not to be had, the same job is run as any other, and its times and the reason stand in
-the profile's place.
+If counters are not available, the same job runs as any other, and the profile has its times and the reason.
 """
 
 from __future__ import annotations
@@ -89,13 +88,13 @@ async def profile(job: Job, context: WorkerContext) -> c.Finished:
 
 
 def counts_by_cupti(job: Job) -> bool:
-    """Whether CUPTI may count it: a report, rules and chosen sections are Nsight Compute's alone."""
+    """Say whether CUPTI may count it. A report, rules and chosen sections need Nsight Compute."""
     ours = job.is_program or isinstance(job.start, SpecStart | DriverStart)
     return job.detail == "click" and not job.sections and ours
 
 
 async def _counted_here(job: Job, context: WorkerContext, device: c.Device) -> c.Finished:
-    """Launches counted by CUPTI in the process that makes them: of a launch spec, a driver or a program."""
+    """Count launches by CUPTI in the process that makes them: of a launch spec, a driver or a program."""
     building = asyncio.ensure_future(asyncio.to_thread(_build_profiler, context.home / "cupti", job))
     try:
         return await _counted_by_cupti(job, context, device)
@@ -104,7 +103,9 @@ async def _counted_here(job: Job, context: WorkerContext, device: c.Device) -> c
 
 
 def _build_profiler(cache: Path, job: Job) -> None:
-    """The first time it takes seconds, in which the kernel is built too. The process that counts says what is missing."""
+    """Build the profiler. The first time it takes seconds, in which the kernel is built too. The process that counts
+    reports what is missing.
+    """
     with contextlib.suppress(injection.RecorderUnavailableError, UncountedError):
         profiler.library(cache, injection.find(nvcc=job.nvcc, in_this_process=not job.is_program))
 
@@ -134,7 +135,7 @@ async def _counted_by_cupti(job: Job, context: WorkerContext, device: c.Device) 
 
 
 def _uncounted(job: Job, finished: c.Finished) -> str:
-    """Why CUPTI counted nothing; empty where it did, or where the launches themselves failed."""
+    """Return why CUPTI counted nothing. Return "" if it did, or if the launches themselves failed."""
     if finished.outcome == "ok":
         return next((profile.why for profile in finished.profiles if profile.tier == "times"), "")
     ended = not job.is_program and finished.exit_code is not None and finished.exit_code < 0
@@ -142,7 +143,7 @@ def _uncounted(job: Job, finished: c.Finished) -> str:
 
 
 async def _times(job: Job, context: WorkerContext, why: str) -> c.Finished:
-    """An ordinary run in the place of a profile."""
+    """Run the job in the ordinary way in place of a profile."""
     finished = await plain_action.build_or_run(replace(job, action="run"), context)
     return _with_times(finished, finished.launches, why)
 
@@ -259,7 +260,7 @@ class _Attempt:
         ended: program.EndedProgram,
         known: Mapping[str, c.Resources],
     ) -> c.Finished:
-        """How the program's own run went, as far as the tool tells."""
+        """Return how the program's own run went, as far as the tool says."""
         log = under.log()
         if ended.status is None or under.stopped == "limit":
             late = run_outcome.of_program(self._job, replace(ended, status=None), None, known)
@@ -389,7 +390,7 @@ class _Attempt:
         return self._with_report(whole, under)
 
     async def _without(self, log: Log) -> c.Finished:
-        """No launch was profiled: what stood in the way?"""
+        """Return the end of a run without a profiled launch: find out what prevented it."""
         refusal = log.refusal
         if refusal is not None:
             if refusal.lasting:
@@ -425,7 +426,7 @@ class _Attempt:
 
 
 def _is_saved(job: Job) -> bool:
-    """Whether the source that the tool finds on the disk is what runs."""
+    """Say whether the source on the disk, which the tool finds, is what runs."""
     try:
         return regular_files.read(job.path, limits.SOURCE).decode("utf-8") == job.text
     except (OSError, ValueError):
@@ -433,7 +434,9 @@ def _is_saved(job: Job) -> bool:
 
 
 def _without_namesakes(resources: Sequence[c.Resources]) -> dict[str, c.Resources]:
-    """By symbol. Where Triton functions in several places have one name, a profile's own lines say which it is of."""
+    """Return resources by symbol. If Triton functions in several places have one name, a profile's own lines say
+    which it is of.
+    """
     known: dict[str, c.Resources] = {}
     for each in resources:
         other = known.get(each.symbol, each)
@@ -442,7 +445,7 @@ def _without_namesakes(resources: Sequence[c.Resources]) -> dict[str, c.Resource
 
 
 def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: Job) -> c.Profile:
-    """Under the name and at the place by which the rest of the result knows the kernel."""
+    """Return a profile under the name and at the place by which the rest of the result knows the kernel."""
     if other := symbols.find(profile.symbol, job.other_kernels):
         return replace(profile, name=other.qualified, place=c.Place(job.path, other.line))
     resources = known.get(profile.symbol)
@@ -452,7 +455,9 @@ def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: Job) -> c.
 
 
 def _place(profile: c.Profile, job: Job) -> c.Place | None:
-    """The first line of its code in the author's file, or else in the first other one: it is then no kernel of this file."""
+    """Return the first line of the profile's code in the author's file, or else in the first other file: then it is
+    no kernel of this file.
+    """
     files = [line.file for line in profile.lines]
     file = job.path if job.path in files else next(iter(files), None)
     return c.Place(file, min(line.line for line in profile.lines if line.file == file)) if file else None

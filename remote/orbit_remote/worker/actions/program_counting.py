@@ -1,4 +1,6 @@
-"""A program of the author's, counted by CUPTI within its own process: the first launch of each configuration is made again there"""
+"""Counts a program of the author's by CUPTI within its own process: the first launch of each configuration is made
+again there.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _LOOK_S = 0.05
 
 
 async def counted(job: Job, context: WorkerContext, device: c.Device) -> c.Finished:
-    """Return the end of a program, with the profiles of its launches. Raises UncountedError where it has to be counted in another way."""
+    """Return the end of a program, with the profiles of its launches. Raises UncountedError if it has to be counted
+    in another way.
+    """
     try:
         cupti = await asyncio.to_thread(injection.find, nvcc=job.nvcc)
     except injection.RecorderUnavailableError as unavailable:
@@ -56,7 +60,9 @@ async def counted(job: Job, context: WorkerContext, device: c.Device) -> c.Finis
 
 @contextlib.asynccontextmanager
 async def _disassembling(folder: Path) -> AsyncGenerator[dict[tuple[str, bytes], str]]:
-    """Have what is counted disassembled meanwhile, which takes 0.3 s: SASS by kernel and cubin, complete once the block has ended."""
+    """Disassemble what is counted while the program runs, because it takes 0.3 s. Give the SASS by kernel and cubin;
+    it is complete once the block has ended.
+    """
     listings: dict[tuple[str, bytes], str] = {}
     ended = asyncio.Event()
 

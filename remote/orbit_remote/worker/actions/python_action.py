@@ -1,4 +1,4 @@
-"""A job in a warm Python process, from start to outcome: every `.py` file, and launch specs of `.cu` files."""
+"""Runs a job in a warm Python process, from start to outcome: every `.py` file, and launch specs of `.cu` files."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def follow(
     image: Image | None = None,
     own: Own | None = None,
 ) -> c.Finished:
-    """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches, `own` which
-    files are the author's, where it is another rule than Python's.
+    """Follow a job. `device` is None for a job that only compiles. `image` is what a launch spec of a `.cu` file
+    launches. `own` says which files are the author's, if the rule is not Python's.
     """
     late = (
         device is not None
@@ -133,8 +133,8 @@ async def _lease_when_asked(
     watching: AsyncExitStack,
     sampler: telemetry.Sampler | None,
 ) -> None:
-    """Take the GPU's lease once a process of the job is about to open CUDA, and watch the GPU from then on. The processes wait for
-    it, which counts for no limit.
+    """Take the GPU's lease once a process of the job is about to open CUDA, and then watch the GPU. The processes
+    wait for the lease; that time counts for no limit.
     """
     asked, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(first_context, asked.set)
@@ -155,7 +155,7 @@ async def _lease_when_asked(
 
 @contextlib.asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Have it done beside the block, and cancelled at its end."""
+    """Do work beside the block, and cancel it at the block's end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -165,7 +165,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
 
 
 def _another_follows(job: Job, device: c.Device) -> bool:
-    """Whether another job is likely to follow, in a process of its own, which may open its context beside this one."""
+    """Say whether another job is likely to follow in a separate process, which may open its context beside this one."""
     stays = job.start.through == "spec" and job.language == "cuda"
     return job.batch and not (stays or child_main.judges(job) or device.exclusive)
 
@@ -178,7 +178,7 @@ async def _leave(context: WorkerContext, child: Child, followed: _Followed | Non
 
 
 def undecided(finished: c.Finished) -> c.Finished:
-    """A report that says no worse of a candidate than what is sure: beside other processes on the GPU, clocks that disagree
+    """Weaken a report about a candidate to what is certain: beside other processes on the GPU, clocks that disagree
     prove nothing.
     """
     if not (finished.judged and finished.judged.suspicious):
@@ -195,8 +195,8 @@ def undecided(finished: c.Finished) -> c.Finished:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What the child said last, and how it ended. It may wait for another job; it may have been killed once it had succeeded; or
-    it leaves by itself, which nobody waits for but the next job on its GPU.
+    """What the child said last, and how it ended. It may wait for another job. It may have been killed once it had
+    succeeded. Or it leaves by itself, and only the next job on its GPU waits for that.
     """
 
     finished: c.Finished | None
@@ -211,7 +211,9 @@ class _Followed:
 
 
 async def _follow(job: Job, context: WorkerContext, child: Child, *, at_once: bool) -> _Followed:
-    """`at_once`: a child that has succeeded is killed, because the next job need not wait for it to give its memory back."""
+    """Follow a child. `at_once`: a child that has succeeded is killed, so that the next job need not wait until it
+    has freed its memory.
+    """
     began = time.perf_counter()
     printed = Printed(child.stdout, child.stderr, context.output(job))
     finished: c.Finished | None = None
@@ -262,7 +264,9 @@ _SHOWN_EVERY_S = 1.0
 
 
 class _Compilations:
-    """The time in which a driver's process compiles kernels: it counts for the limit of a build, and no more for that of a run."""
+    """The time in which a driver's process compiles kernels. It counts for the limit of a build, and not for that of
+    a run.
+    """
 
     def __init__(self, job: Job, context: WorkerContext) -> None:
         self._job = job
@@ -300,7 +304,7 @@ class _Compilations:
 
 
 def _located(finished: c.Finished, followed: _Followed) -> c.Finished:
-    """A run that reached its limit, with what it did then and the line that its Python was on."""
+    """Add to a run that reached its limit what it did then, and the line on which its Python was."""
     if finished.failure is None or finished.outcome != "timed out":
         return finished
     text, place = finished.failure.message, None
@@ -313,7 +317,7 @@ def _located(finished: c.Finished, followed: _Followed) -> c.Finished:
 
 
 def _asserted(job: Job, finished: c.Finished, stderr: str) -> c.Finished:
-    """A failed device assertion on its line, with its text, as the CUDA runtime printed it."""
+    """Return a failed device assertion on its line, with its text, as the CUDA runtime printed it."""
     said = next((problem for problem in finished.problems if problem.code == "CUDA_ERROR_ASSERT"), None)
     asserted = run_outcome.assertion(job, stderr) if said else None
     if said is None or asserted is None or finished.failure is None:
@@ -326,7 +330,7 @@ def _asserted(job: Job, finished: c.Finished, stderr: str) -> c.Finished:
 
 
 def _crashed(job: Job, ended: EndedProgram, recorded: injection.RecordedRun | None) -> c.Finished:
-    """The child ended without a word, or had to be ended: what was recorded until then is kept."""
+    """Return the end of a child that ended without a word, or had to be ended. What was recorded until then is kept."""
     if ended.status is None and job.action == "compile":
         message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
         failure = c.Failure(
@@ -348,7 +352,7 @@ def reported(
     device: c.Device | None,
     watched: Telemetry | None,
 ) -> c.Finished:
-    """The child's report with what only the worker saw; what the compiler said goes out as a build."""
+    """Return the child's report with what only the worker saw. What the compiler said is sent as a build."""
     errors = sum(problem.severity == "error" for problem in finished.problems)
     if job.action == "compile" and finished.outcome == "ok" and errors:
         name, count = Path(job.path).name, "1 error" if errors == 1 else f"{errors} errors"

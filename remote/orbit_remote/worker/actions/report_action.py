@@ -1,4 +1,4 @@
-"""The action `report`: a report of Nsight Compute that somebody else made, read as the profiles of its launches."""
+"""The action `report`: reads a report of Nsight Compute that somebody else made as the profiles of its launches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 
 async def read(job: Job, context: WorkerContext) -> c.Finished:
-    """`Finished.files` has the content hashes of the files that the lines name, as the report has them; empty where it
-    has no text.
+    """Read a report. `Finished.files` has the content hashes of the files that the lines name, from the texts in the
+    report; "" if it has no text.
     """
     name = Path(job.path).name
     try:
@@ -50,7 +50,7 @@ async def read(job: Job, context: WorkerContext) -> c.Finished:
 
 
 def _version(content: bytes) -> str:
-    """Of the ncu that wrote the report; empty where it says none or several."""
+    """Return the version of the ncu that wrote the report. Return "" if it names none or several."""
     versions = set(_VERSION.findall(content))
     return versions.pop().decode() if len(versions) == 1 else ""
 

@@ -1,7 +1,7 @@
-"""A file checked by compute-sanitizer: built, run once alone, and once under each tool.
+"""Checks a file by compute-sanitizer: it is built, run once alone, and once under each tool.
 
-A CUDA program first runs as it is, with the launch recorder: a kernel that is never launched is told, and not called clean.
-Python, and what launches the kernels of a launch spec, is a fresh child process under the tool each time.
+A CUDA program first runs unchanged, with the launch recorder. So a kernel that is never launched is reported, and not
+called clean. For Python, and for the kernels of a launch spec, a fresh child process runs under the tool each time.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ async def check_memory(job: Job, context: WorkerContext) -> c.Finished:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedTarget:
-    """`events` is the file in which a child of ours tells how its job went; None where the program is the user's own. `job` is of a
-    program whose project says how it runs.
+    """What is checked. `events` is the file in which a child of ours reports how its job went; None if the program is
+    the user's own. `job` is that of a program whose project says how it runs.
     """
 
     command: Sequence[str]
@@ -121,7 +121,9 @@ def _child(job: Job, context: WorkerContext, scratch: Path, image: Image | None 
 
 
 def _launched_by(job: Job) -> tuple[str, ...]:
-    """The kernels that a launch spec launches, by their bare names; none of a program, which launches what it likes."""
+    """Return the kernels that a launch spec launches, by their bare names. Return none for a program, which launches
+    what it likes.
+    """
     if not isinstance(job.start, SpecStart):
         return ()
     definition = job.start.definition
@@ -181,7 +183,9 @@ class _Checking:
         return self._outcome(done, self._authors(problems))
 
     def _authors(self, problems: Sequence[c.Problem]) -> tuple[c.Problem, ...]:
-        """Without those in kernels of libraries, which have neither a line nor a name in the author's files."""
+        """Return the problems without those in kernels of libraries, which have neither a line nor a name in the
+        author's files.
+        """
         resources = (*self._target.resources, *(self._child.resources if self._child else ()))
         known = {
             name for resource in resources for name in (resource.name, symbols.base_name(resource.symbol))
@@ -198,7 +202,9 @@ class _Checking:
         return tuple(own)
 
     def _never_compiled(self) -> c.Problem | None:
-        """Triton compiles a kernel when it is launched: of one that it did not compile nothing was checked."""
+        """Return a problem if Triton never compiled the kernel. Triton compiles a kernel when it is launched, so then
+        nothing was checked.
+        """
         job, child = self._job, self._child
         if job.language != "triton" or job.kernel is None or child is None or child.outcome != "ok":
             return None
@@ -247,8 +253,8 @@ class _Checking:
         return checked
 
     def _options(self, tool: str) -> list[str]:
-        """What a launch spec does besides its kernels is torch's: only the kernels are looked at, but what torch
-        writes has to be seen to be known as written.
+        """Return a tool's options. Everything that a launch spec does besides its kernels is torch's. Only the
+        kernels are checked, but the tool must see what torch writes to know that it is written.
         """
         words: list[str] = []
         own = self._target.events is None
@@ -337,7 +343,7 @@ class _Checking:
 
 
 def _missing(job: Job, launched: frozenset[str], resources: Sequence[c.Resources]) -> c.Problem | None:
-    """That the kernel which was asked for is never launched."""
+    """Return the problem that the requested kernel is never launched."""
     if job.project_program and job.kernel:  # its build does not say which kernels it has
         names = set(map(symbols.base_name, launched))
         return None if job.kernel in names else _not_launched(job.project_program.short, job.kernel)

@@ -1,4 +1,4 @@
-"""A kernel of a `.cu` file run through its launch spec: build its instances, hand them to a child."""
+"""Runs a kernel of a `.cu` file through its launch spec: builds its instances and hands them to a child."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def run_spec(job: Job, context: WorkerContext) -> c.Finished:
 
 
 async def launched(job: Job, context: WorkerContext, device: c.Device) -> tuple[c.Finished, BuiltSpec | None]:
-    """The end of a job that launches what it builds, in a process that is kept ready, and what was built; None where the build
-    failed.
+    """Build what a job launches, and launch it in a process that is kept ready. Return the end of the job and what
+    was built; None if the build failed.
     """
     # a spare needs seconds where none is ready; meanwhile the compiler works
     warming = asyncio.create_task(context.spares.prepare(context.environment()))
@@ -74,7 +74,8 @@ class BuiltSpec:
 async def build_kernels(
     job: Job, device: c.Device | None, context: WorkerContext, scratch: Path
 ) -> BuiltSpec | c.Finished:
-    """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch.
+    """Compile what the launch spec launches, and report the build. Return the job's end if there is nothing to
+    launch.
 
     Without a `device` it is for the architecture that the job names.
     """
@@ -94,7 +95,7 @@ async def build_kernels(
 
 
 def faulty(job: Job, checked: launch_spec.EvaluatedSpec) -> c.Finished | None:
-    """The end of a job whose launch spec has an error; None where it has none."""
+    """Return the end of a job whose launch spec has an error. Return None if it has none."""
     errors = [fault for fault in checked.faults if fault.severity == "error"]
     if not checked.spec.launches and not errors:
         name = job.definition.name if job.definition else "the kernel"
@@ -163,7 +164,7 @@ async def _compile(
 
 
 def _without_own_parts(built: c.Built, job: Job, checked: launch_spec.EvaluatedSpec) -> c.Built:
-    """As the author knows the file: without what we added to it."""
+    """Return a build for the author's file: without what we added to it."""
     own = c.content_hash(job.text.encode("utf-8", "replace"))
     return replace(
         built,

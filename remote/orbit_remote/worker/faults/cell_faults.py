@@ -1,7 +1,8 @@
-"""`%orbit locate`: the line on which a GPU kernel of a notebook's cell fails or hangs, from the driver's GPU core dump.
+"""`%orbit locate`: finds the line on which a GPU kernel of a notebook's cell fails or hangs, from the driver's GPU
+core dump.
 
 The driver writes a dump only in a process without a recorder, and ends the process with it. So a notebook's kernel is
-started for this alone, and times nothing.
+started only for this, and times nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MOST_LINES = 10
 
 class CellFaults:
     def __init__(self, folder: Path) -> None:
-        """`folder` is private and new; dumps and the texts of cells are written into it."""
+        """Prepare a `folder` that is private and new. Dumps and the texts of cells are written into it."""
         self._folder = folder
         folder.mkdir()
 
@@ -30,7 +31,9 @@ class CellFaults:
         return dump_folder.on_request(self._folder) | {NOTEBOOK_CELLS: str(self._folder / "cells")}
 
     def ask(self) -> bool:
-        """Have the driver write where the warps stand and end the process. False where no process has opened a GPU."""
+        """Make the driver write where the warps stand and end the process. Return False if no process has opened a
+        GPU.
+        """
         return dump_folder.request(self._folder)
 
     def text(self) -> str:
@@ -65,8 +68,8 @@ class CellFaults:
         return "\n".join(lines)
 
     def _cells(self) -> dict[str, tuple[str, list[str]]]:
-        """Return name and lines of each cell, by the last part of its file's name in Python, a hash of its text. The folder has the id of
-        a process: that which filled Triton's cache.
+        """Return name and lines of each cell, by the last part of its file's name in Python, which is a hash of its
+        text. The folder there has the id of the process that filled Triton's cache.
         """
         known: dict[str, tuple[str, list[str]]] = {}
         with suppress(OSError):
@@ -85,7 +88,7 @@ def _own(file: str) -> str | None:
 
 
 def _shown(place: c.Place, cells: dict[str, tuple[str, list[str]]]) -> str:
-    """`In[3], line 7: tl.store(out + i, x)`, and of a file its name."""
+    """Return `In[3], line 7: tl.store(out + i, x)`; for a file, its name."""
     name, lines = cells.get(Path(place.file).name, (place.file, []))
     text = lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
     return f"{name}, line {place.line}{f': {text:.200}' if text else ''}"

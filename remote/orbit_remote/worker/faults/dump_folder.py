@@ -1,6 +1,6 @@
-"""GPU core dumps of processes, in a folder: the driver's variables that ask for them, and reading what it wrote.
+"""GPU core dumps of processes, in a folder: the driver's variables that ask for them, and the reader of the dumps.
 
-With these variables the driver ends a process after its dump. It writes none in a process where CUPTI records (see
+With these variables the driver ends a process after its dump. It writes none in a process in which CUPTI records (see
 `second_look`).
 """
 
@@ -24,7 +24,7 @@ _SKIPPED = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,s
 
 
 def on_exception(folder: Path) -> dict[str, str]:
-    """Variables of the CUDA driver (CUDA-GDB's documentation, "GPU core dump support"); %p is the process id."""
+    """Return variables of the CUDA driver (CUDA-GDB's documentation, "GPU core dump support"). %p is the process id."""
     return {
         "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
         "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1",
@@ -35,7 +35,7 @@ def on_exception(folder: Path) -> dict[str, str]:
 
 
 def on_request(folder: Path) -> dict[str, str]:
-    """One byte written into the pipe asks for a dump."""
+    """Return variables with which one byte written into the pipe asks for a dump."""
     own = {"CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1", "CUDA_COREDUMP_PIPE": str(folder / "%p.pipe")}
     return {**on_exception(folder), **own}
 
@@ -76,7 +76,7 @@ def _is_whole(dump: Path) -> bool:
 
 
 def read_first(folder: Path) -> gpu_dump.CoreDump | None:
-    """The first dump with a fault, else the first. Raises OSError and ValueError where none can be read."""
+    """Return the first dump with a fault, else the first. Raises OSError and ValueError if none can be read."""
     dumps: list[gpu_dump.CoreDump] = []
     error: Exception | None = None
     for path in _dumps(folder):

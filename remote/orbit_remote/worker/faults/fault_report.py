@@ -1,4 +1,6 @@
-"""What a GPU core dump says of a run, as its problems: the line on which a kernel failed, or where its warps stand."""
+"""Turns what a GPU core dump says of a run into its problems: the line on which a kernel failed, or where its warps
+stand.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ _MOST_PLACES = 20
 
 
 def crash_code(finished: c.Finished) -> str:
-    """The CUDA error with which a kernel of this run failed; empty where none did."""
+    """Return the CUDA error with which a kernel of this run failed. Return "" if none did."""
     if finished.outcome != "runtime error":
         return ""
     return next((problem.code for problem in finished.problems if problem.code in CRASHES), None) or ""
@@ -50,7 +52,7 @@ def crash_code(finished: c.Finished) -> str:
 
 
 def with_fault(finished: c.Finished, dump: CoreDump, own: Own) -> c.Finished:
-    """The run's failure on the line of the instruction that failed. `dump` has a fault."""
+    """Return the run's failure on the line of the instruction that failed. `dump` has a fault."""
     fault = dump.faults[0]
     site, code = fault.site, crash_code(finished)
     place, inside, callers = _placed(site, fault.calls, own)
@@ -74,7 +76,7 @@ def with_fault(finished: c.Finished, dump: CoreDump, own: Own) -> c.Finished:
 
 
 def with_finding(finished: c.Finished, finding: c.Problem) -> c.Finished:
-    """The run's failure on the line where compute-sanitizer found a fault."""
+    """Return the run's failure on the line where compute-sanitizer found a fault."""
     code = crash_code(finished)
     said = next(problem for problem in finished.problems if problem.code == code)
     better = replace(
@@ -112,7 +114,9 @@ def _what(fault: Standing) -> str:
 
 
 def _where(faults: Sequence[Standing], name: str) -> str:
-    """`in block (0,0,0), threads (192,0,0) to (223,0,0) of scale`, or how many warps and the first of them."""
+    """Return `in block (0,0,0), threads (192,0,0) to (223,0,0) of scale`, or how many warps there are and the first
+    of them.
+    """
     first = faults[0]
     warps = sum(fault.warps for fault in faults)
     if not warps:  # they have left their SM
@@ -128,8 +132,8 @@ def _where(faults: Sequence[Standing], name: str) -> str:
 
 
 def _placed(site: Site, calls: Sequence[Site], own: Own) -> tuple[c.Place | None, str, tuple[c.Note, ...]]:
-    """The author's innermost line of an instruction, the library's function that it stands in, and the author's lines from
-    which that was called.
+    """Return the author's innermost line of an instruction, the library's function in which it stands, and the
+    author's lines from which that was called.
     """
     frames = [*site.frames, *(frame for call in calls for frame in call.frames)]
     places = [c.Place(file, line) if (file := own(name)) else None for name, line in frames]
@@ -151,7 +155,7 @@ def _three(index: Three) -> str:
 
 @dataclass(slots=True)
 class _Group:
-    """Warps of a kernel that do the same on a line; `block` and `thread` are of the first of them."""
+    """Warps of a kernel that do the same on a line. `block` and `thread` are those of the first of them."""
 
     grid: int
     place: c.Place | None
@@ -166,7 +170,9 @@ class _Group:
 
 
 def with_standing(finished: c.Finished, dump: CoreDump, own: Own) -> c.Finished:
-    """A run that was ended at its limit, with the lines on which the warps of its kernels stood. `dump` has grids."""
+    """Return a run that was ended at its limit, with the lines on which the warps of its kernels stood. `dump` has
+    grids.
+    """
     groups = _groups(dump.standing, own)
     several = len(dump.grids) > 1
     problems = tuple(
@@ -186,7 +192,9 @@ def with_standing(finished: c.Finished, dump: CoreDump, own: Own) -> c.Finished:
 
 
 def _groups(standing: Iterable[Standing], own: Own) -> list[_Group]:
-    """The largest first; those that wait before those that only stand there, which are what they wait for."""
+    """Return the groups, the largest first. Warps that wait come before those that only stand there: they wait for
+    these.
+    """
     found: dict[object, _Group] = {}
     for each in standing:
         place, inside, notes = _placed(each.site, each.calls, own)
@@ -217,7 +225,7 @@ def _problem(group: _Group, grid: Grid, *, named: bool) -> c.Problem:
 
 
 def _counted(group: _Group, grid: Grid) -> str:
-    """`3 of 4 warps`; of warps that have come apart their lanes are counted."""
+    """Return `3 of 4 warps`. If warps have diverged, their lanes are counted."""
     if group.partly:
         return (
             f"{group.lanes} threads of {group.warps} warps"
@@ -234,7 +242,7 @@ def _short(group: _Group, grid: Grid) -> str:
 
 
 def progress(dump: CoreDump) -> str:
-    """How far each kernel had come, in blocks."""
+    """Return how far each kernel had come, in blocks."""
     return "; ".join(_progress(grid) for grid in dump.grids.values() if grid.kernel)
 
 

@@ -1,8 +1,10 @@
-"""A run that failed in a kernel, made once more without the recorder and with the driver's GPU core dumps: which line it was.
+"""Runs a program again whose kernel failed, without the recorder and with the driver's GPU core dumps, to find the
+line.
 
-The driver writes no dump where CUPTI is, before or after a context is opened, nor where `CUDA_INJECTION64_PATH` is set (driver
-580: "CUDA coredump is not supported with other developer tools"). So the run that is measured has none, and its times are
-what they are without; what failed is looked at in a second run of the same program. Linux only.
+The driver writes no dump while CUPTI is in the process, before or after a context is opened, nor if
+`CUDA_INJECTION64_PATH` is set (driver 580: "CUDA coredump is not supported with other developer tools"). So the
+measured run has no dump, and its times are not affected. A second run of the same program shows what failed. Linux
+only.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ _UNSEEN = "the second run, in which the line was looked for, "
 
 @dataclass(frozen=True, slots=True)
 class SecondRun:
-    """A process of the second run: `kill` ends it, `ended` returns when it has, `group` is the process group of a program."""
+    """A process of the second run. `kill` ends it, `ended` returns when it has ended, `group` is the process group of
+    a program.
+    """
 
     kill: Callable[[], None]
     ended: Callable[[], Awaitable[object]]
@@ -58,7 +62,7 @@ Process = Callable[[Mapping[str, str], float], AbstractAsyncContextManager[Secon
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How a run is made again: by `process`, or under a tool as what `command` returns for a scratch folder."""
+    """How a run is made again: by `process`, or under a tool by what `command` returns for a scratch folder."""
 
     process: Process
     command: Callable[[Path], Sequence[str]]
@@ -75,7 +79,7 @@ class First:
 
 
 def since(began_ns: int, launches: Path) -> First:
-    """Of a run that began at this time (ns) and recorded into the folder `launches`."""
+    """Return what is known of a run that began at this time (ns) and recorded into the folder `launches`."""
     now = time.time_ns()
     written: list[int] = []
     with contextlib.suppress(OSError):
@@ -87,7 +91,7 @@ def since(began_ns: int, launches: Path) -> First:
 def program_of(
     job: Job, context: WorkerContext, command: Sequence[str], environment: Mapping[str, str]
 ) -> Again:
-    """A program of the author's, started again as it was; what it prints has been shown."""
+    """Return how to start a program of the author's again in the same way. Its output has been shown before."""
     own = {**context.environment(job), **environment}
 
     @asynccontextmanager
@@ -125,7 +129,7 @@ def program_of(
 
 
 def child_of(job: Job, context: WorkerContext, image: Image | None = None) -> Again:
-    """A job of a Python process of ours, in a new one."""
+    """Return how to do a job of a Python process of ours again, in a new process."""
 
     @asynccontextmanager
     async def start(variables: Mapping[str, str], _limit_s: float) -> AsyncGenerator[SecondRun]:
@@ -171,8 +175,8 @@ def wanted(job: Job, finished: c.Finished) -> bool:
 async def explained(
     job: Job, context: WorkerContext, finished: c.Finished, first: First, again: Again, own: Own
 ) -> c.Finished:
-    """The end of a run that is `wanted`, with the line on which its kernel failed or its warps stood, where a second run shows
-    it.
+    """Return the end of a run that is `wanted`, with the line on which its kernel failed or its warps stood, if a
+    second run shows it.
     """
     crashed = finished.outcome != "timed out"
     if not crashed and context.ended_early(job) and finished.failure:
@@ -213,7 +217,7 @@ def _of_host(
     dump: gpu_dump.CoreDump | None,
     host: Sequence[tuple[str, c.Place | None]],
 ) -> c.Finished:
-    """A run at its limit in whose second run no kernel was seen, with what its host code did then, as `host` has it."""
+    """Return a run at its limit in whose second run no kernel was seen, with what its host code did then (`host`)."""
     words, place = next((each for each in reversed(host) if each[0]), ("", None))
     if dump is None and not words:
         return finished
@@ -232,8 +236,8 @@ def _of_host(
 async def _checked(
     job: Job, context: WorkerContext, finished: c.Finished, first: First, again: Again, own: Own
 ) -> c.Finished:
-    """The line by compute-sanitizer. The driver writes no dump of a store that failed once its kernel had no warps any more,
-    and does not even report it then.
+    """Find the line by compute-sanitizer. The driver writes no dump if a store failed after its kernel had no more
+    warps, and does not even report the failure then.
     """
     tool = await asyncio.to_thread(sanitizer_tool.find, job.nvcc)
     if isinstance(tool, c.Failure):
@@ -281,8 +285,8 @@ async def _crash(scratch: Path, job: Job, first: First, process: Process) -> gpu
 async def _hang(
     scratch: Path, job: Job, first: First, process: Process, own: Own
 ) -> tuple[gpu_dump.CoreDump | None, list[tuple[str, c.Place | None]]]:
-    """Look at the kernel a moment after the time at which the first run was last seen alive; where there is none, at the host
-    code too.
+    """Look at the kernel a moment after the time at which the first run was last seen alive. Without a kernel, look
+    at the host code too.
     """
     dump: gpu_dump.CoreDump | None = None
     host: list[tuple[str, c.Place | None]] = []
@@ -308,8 +312,8 @@ async def _hang(
 
 
 async def _until_dumped(running: SecondRun, folder: Path, limit_s: float) -> None:
-    """Until the process has ended, or all dumps are whole: a process may need seconds more to end, and others may wait for
-    the one that failed.
+    """Wait until the process has ended, or all dumps are complete. A process may need seconds more to end, and others
+    may wait for the one that failed.
     """
     ended = asyncio.ensure_future(running.ended())
     over = time.monotonic() + limit_s

@@ -1,1 +1,3 @@
-"""Programs of a project: built by the project's own build system, and run only where they are known to be of the saved text"""
+"""Programs of a project. The project's own build system builds them, and they run only if they are known to be of the
+saved text.
+"""

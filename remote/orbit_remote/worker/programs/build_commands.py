@@ -1,4 +1,4 @@
-"""Commands of a project's own build, run in its folder: their progress, and why one failed, from what the tools said"""
+"""Commands of a project's own build, run in its folder: their progress, and why one failed, from what the tools said."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LONGEST = 300
 
 
 class NotBuiltError(Exception):
-    """Why there is no program to run: `failure` says it; `problems` are the compiler's."""
+    """There is no program to run. `failure` says why; `problems` are the compiler's."""
 
     def __init__(self, failure: c.Failure, problems: tuple[c.Problem, ...] = ()) -> None:
         super().__init__(failure.message)
@@ -52,7 +52,7 @@ class NotBuiltError(Exception):
 
 
 class BuildCommands:
-    """Commands of the build of a project in `folder`, for one job."""
+    """Runs commands of the build of a project in `folder`, for one job."""
 
     def __init__(self, job: Job, context: WorkerContext, folder: str) -> None:
         self._job, self._context, self._folder = job, context, folder
@@ -81,8 +81,8 @@ class BuildCommands:
             raise NotBuiltError(failure, problems)
 
     def environment(self) -> Mapping[str, str]:
-        """The author's, with lines in what is compiled anyway, and messages in English. An editor that a desktop started often has
-        no nvcc on its path, which a shell has.
+        """Return the author's environment. What is compiled gets line information, and messages are in English. An
+        editor that a desktop started often has no nvcc on its path, which a shell has.
         """
         known = {k: v for k, v in client_environment.current().items() if k not in ("LC_ALL", "LANGUAGE")}
         flags = known.get("NVCC_APPEND_FLAGS", "")
@@ -93,7 +93,7 @@ class BuildCommands:
         return known | compiler | {"NVCC_APPEND_FLAGS": flags, "LC_MESSAGES": "C"}
 
     def _progress(self) -> Callable[[program.Stream, str], None]:
-        """What shows how far make or ninja is."""
+        """Return what shows how far make or ninja is."""
 
         def show(_: program.Stream, text: str) -> None:
             if steps := _PROGRESS.findall(text):
@@ -104,7 +104,9 @@ class BuildCommands:
     def _why(
         self, streams: tuple[str, str], command: Sequence[str], failed: str
     ) -> tuple[c.Failure, tuple[c.Problem, ...]]:
-        """The reason why a command of the build failed, and the compiler's messages; `streams` are standard error and output."""
+        """Return why a command of the build failed, and the compiler's messages. `streams` are standard error and
+        output.
+        """
         said = "".join(streams)
         if Path(command[0]).stem == "cmake" and command[1:2] != ["--build"]:
             return self._of_cmake(said, failed)

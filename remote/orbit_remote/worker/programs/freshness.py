@@ -1,4 +1,6 @@
-"""Whether a program that a project's build made is of the text as it is saved now: its executable, and the objects linked into it"""
+"""Checks whether a program that a project's build made is of the present saved text: its executable, and the objects
+linked into it.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ _MOST_OBJECTS = 20_000
 def not_rebuilt(
     executable: str, units: Iterable[str], read: ProgramSources, objects: str, records: Path
 ) -> list[str]:
-    """Return the files that have changed after the build compiled them, none where the executable is of all of them.
+    """Return the files that have changed after the build compiled them. Return none if the executable is of all of
+    them.
 
-    `units` are the sources of which the executable is to be known to be new; `objects` is the folder in which the build has its
-    object files. `records` is a folder of ours, in which it is noted what an executable was built of: times alone would not
-    notice a file that was put back with its old time. Takes time. Raises OSError.
+    `units` are the sources of which the executable has to be new; `objects` is the folder of the build's object
+    files. `records` is a folder of ours, which notes what an executable was built from: times alone would not notice
+    a file that was put back with its old time. Takes time. Raises OSError.
     """
     state = _state(executable)
     closures = {unit: read.closure((unit,)) for unit in units}
@@ -48,18 +51,20 @@ def not_rebuilt(
 
 
 def in_the_future(path: str, read: ProgramSources) -> bool:
-    """Whether a file has a time that no build can be newer than: that of another clock."""
+    """Say whether a file has a time that no build can be newer than: it comes from another clock."""
     return read.files[path].changed > time.time_ns()
 
 
 def _state(executable: str) -> list[int]:
-    """When an executable was written, and its size. Raises OSError."""
+    """Return when an executable was written, and its size. Raises OSError."""
     status = os.stat(executable)
     return [status.st_mtime_ns, status.st_size]
 
 
 def _known(record: Path, state: list[int]) -> dict[str, str] | None:
-    """What the executable was built of, by content hash; None where that was not noted of this very one."""
+    """Return what the executable was built from, by content hash. Return None if that was not noted for exactly this
+    one.
+    """
     try:
         noted = codec.read_json(regular_files.read(record, limits.STATE))
         return dict(noted["files"]) if list(noted["state"]) == state else None
@@ -68,7 +73,7 @@ def _known(record: Path, state: list[int]) -> dict[str, str] | None:
 
 
 def _objects(folder: str, units: Mapping[str, object]) -> dict[str, int]:
-    """When the newest object file of each source was written, where there is one that is called as the source is."""
+    """Return when the newest object file of each source was written, if there is one with the source's name."""
     by_name: dict[str, list[str]] = {}
     for unit in units:
         name = os.path.basename(unit)

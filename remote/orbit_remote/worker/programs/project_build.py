@@ -1,4 +1,6 @@
-"""A program of a project, built by the project's own CMake, Meson or make, and refused where that did not build it of the saved text"""
+"""A program of a project. The project's own CMake, Meson or make builds it. It is refused if it was not built from
+the saved text.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from orbit_remote.worker.programs.sources import ProgramSources
 
 
 async def built(job: Job, context: WorkerContext, architecture: str) -> build.BuildResult:
-    """Build the program of a job by what its project builds it with; everything that goes wrong is in the result."""
+    """Build the program of a job with the project's build system. Any failure is in the result."""
     begin = time.monotonic()
     work = _ProjectWork(job, context, architecture)
     try:
@@ -45,7 +47,9 @@ def _start(job: Job) -> DriverStart:
 
 
 def alone(job: Job) -> Job | c.Failure:
-    """Return the job of a program that nvcc makes of its sources: as if the one with `main` had been asked for. Takes time."""
+    """Return the job of a program that nvcc makes from its sources, as if the one with `main` had been asked for.
+    Takes time.
+    """
     read = _read(job)
     if unsaved := _unsaved(job, read):
         return unsaved
@@ -70,14 +74,16 @@ def _main(job: Job) -> str:
 
 
 def _read(job: Job) -> ProgramSources:
-    """The files of a program: its main, the kernel's file, its other sources as far as they are known, and what all of them include."""
+    """Return the files of a program: its main, the kernel's file, its other sources as far as they are known, and
+    what all of them include.
+    """
     root = job.directory or os.path.dirname(job.path)
     starts = (job.path, _main(job), *(os.path.join(root, *each.split("/")) for each in _start(job).sources))
     return sources.read(root, starts, include_folders(job.flags, root))
 
 
 def include_folders(flags: Sequence[str], directory: str) -> list[str]:
-    """The folders that flags of nvcc name for headers."""
+    """Return the folders for headers that flags of nvcc name."""
     folders: list[str] = []
     words = iter(flags)
     for word in words:
@@ -89,7 +95,9 @@ def include_folders(flags: Sequence[str], directory: str) -> list[str]:
 
 
 def _unsaved(job: Job, read: ProgramSources) -> c.Failure | None:
-    """A build reads files from the disk: what an editor shows and has not saved would not be what is measured."""
+    """Refuse unsaved text. A build reads files from the disk, so what an editor shows and has not saved would not be
+    measured.
+    """
     start = _start(job)
     place = sources.unsaved(read, job.directory or "", start.texts)
     if place is None:
@@ -99,7 +107,7 @@ def _unsaved(job: Job, read: ProgramSources) -> c.Failure | None:
 
 
 class _ProjectWork:
-    """One build."""
+    """The work of one build."""
 
     def __init__(self, job: Job, context: WorkerContext, architecture: str) -> None:
         self._job, self._context, self._driver = job, context, _start(job).driver
@@ -134,7 +142,9 @@ class _ProjectWork:
         return project_tests.of_meson(folder, executable) if self._driver.tool == "meson" else []
 
     def _as_tested(self, made: build.BuildResult, test: ProjectTest) -> build.BuildResult:
-        """The build, whose job runs the program as a test of the project does. Arguments of the author's go before those of the test."""
+        """Return the build with a job that runs the program as a test of the project does. Arguments of the author's
+        go before those of the test.
+        """
         job, start = self._job, _start(self._job)
         arguments = job.arguments or test.arguments
         job = replace(
@@ -148,7 +158,7 @@ class _ProjectWork:
     # -- CMake --------------------------------------------------------------------------------------
 
     async def _by_cmake(self) -> tuple[str, str, tuple[str, ...]]:
-        """The executable, the folder that has its objects, and its sources."""
+        """Return the executable, the folder of its objects, and its sources."""
         cmake = client_environment.which("cmake")
         if cmake is None:
             text = f"{self._driver.short} is built by CMake, which is not on the path"
@@ -201,14 +211,16 @@ class _ProjectWork:
         return str(self._context.home / "projects" / f"{name}-{key[:12]}")
 
     def _options(self) -> list[str]:
-        """What a first configuration is given; what the project itself sets goes before."""
+        """Return the options of a first configuration. What the project itself sets goes before."""
         number = re.sub(r"^sm_", "", self._architecture)
         options = ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CUDA_ARCHITECTURES={number}"]
         named = "CMAKE_GENERATOR" in client_environment.current()
         return options if named or not client_environment.which("ninja") else [*options, "-G", "Ninja"]
 
     def _program(self, model: cmake_folder.Codemodel | None) -> ProjectProgram:
-        """What CMake says of the program that the texts named; by its source where its name is made up by CMake."""
+        """Return what CMake says of the program that the texts named. If CMake made up its name, it is found by its
+        source.
+        """
         return self._one_of(model.programs if model else (), "CMake")
 
     def _one_of(self, programs: Sequence[ProjectProgram], system: str) -> ProjectProgram:
@@ -233,7 +245,7 @@ class _ProjectWork:
     # -- Meson --------------------------------------------------------------------------------------
 
     async def _by_meson(self) -> tuple[str, str, tuple[str, ...]]:
-        """The executable, and the folder that has its objects. Meson does not say which sources its libraries have."""
+        """Return the executable, and the folder of its objects. Meson does not say which sources its libraries have."""
         meson = client_environment.which("meson")
         if meson is None:
             text = f"{self._driver.short} is built by Meson, which is not on the path"
@@ -271,7 +283,7 @@ class _ProjectWork:
     def _checked(
         self, before: ProgramSources, executable: str, objects: str, own: tuple[str, ...]
     ) -> build.BuildResult:
-        """The build, if its executable is of the files as they are. Raises NotBuiltError, OSError."""
+        """Return the build, if its executable is of the present files. Raises NotBuiltError, OSError."""
         name, root = self._driver.short, self._job.directory or ""
         if not os.path.isfile(executable) or not os.access(executable, os.X_OK):
             text = f"the build ended well and left no program {executable}"

@@ -1,4 +1,6 @@
-"""How a project's own tests run a program: with which arguments, in which folder, with which variables, as CTest and Meson say"""
+"""Finds how a project's own tests run a program: with which arguments, in which folder, with which variables, as
+CTest and Meson say.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def of_meson(folder: str, executable: str) -> list[ProjectTest]:
 
 
 def chosen(tests: Sequence[ProjectTest], arguments: Sequence[str]) -> ProjectTest | None:
-    """Return the test that passes these arguments, and perhaps others; without arguments, or if no test passes them, the first."""
+    """Return the test that passes these arguments, and perhaps others. Without arguments, or if no test passes them,
+    return the first.
+    """
     passing = [test for test in tests if arguments and set(arguments) <= set(test.arguments)]
     return next(iter([*passing, *tests]), None)
 

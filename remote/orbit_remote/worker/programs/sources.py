@@ -1,4 +1,6 @@
-"""The files that a program is built of, as its texts name them: what each source includes, of the project's own files"""
+"""The files from which a program is built, as its texts name them: what each source includes, of the project's own
+files.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SUFFIXES = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".h
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """`changed` is when its content or its name last changed, in nanoseconds since 1970: a copy may bring an old time along."""
+    """A file. `changed` is when its content or its name last changed, in nanoseconds since 1970: a copy may have an
+    old time.
+    """
 
     hash: str
     changed: int
@@ -31,7 +35,9 @@ class SourceFile:
 
 @dataclass(slots=True)
 class ProgramSources:
-    """Files that were read, each with what it includes of the project; `folders` are include folders in which they were found."""
+    """Files that were read, each with what it includes of the project. `folders` are the include folders in which
+    they were found.
+    """
 
     files: dict[str, SourceFile] = field(default_factory=dict[str, SourceFile])
     includes: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -50,8 +56,8 @@ class ProgramSources:
 
 
 def read(root: str, starts: Iterable[str], folders: Sequence[str] = ()) -> ProgramSources:
-    """Read these files of the project in `root` and what they include of it: beside them, in the include `folders`, else wherever
-    the project has a file that is called so. Takes time.
+    """Read these files of the project in `root` and what they include of it. A header is looked for beside the file,
+    in the include `folders`, else wherever the project has a file with its name. Takes time.
     """
     found, named = ProgramSources(), _Named(root)
     waiting = list(dict.fromkeys(map(os.path.normpath, starts)))
@@ -91,7 +97,9 @@ def unsaved(read: ProgramSources, folder: str, texts: Mapping[str, str]) -> str 
 
 
 def _same_text(path: str, text: str) -> bool:
-    """Whether they differ in nothing but the ends of lines and a byte order mark, which editors keep to themselves."""
+    """Say whether a file and a text differ at most in the ends of lines and a byte order mark, which editors do not
+    send.
+    """
     try:
         saved = regular_files.read(path, limits.SOURCE).decode("utf-8-sig", "replace")
     except (OSError, ValueError):
@@ -100,12 +108,14 @@ def _same_text(path: str, text: str) -> bool:
 
 
 def _moved(status: os.stat_result) -> int:
-    """When a file was last put in its place; Windows has no such time."""
+    """Return when a file was last put in its place. Windows has no such time."""
     return status.st_ctime_ns if os.name == "posix" else 0
 
 
 def _meant(path: str, name: str, folders: Sequence[str], named: _Named) -> Iterator[tuple[str, str]]:
-    """The files that an `#include` of the file at `path` may mean, each with the include folder that it takes, "" for none."""
+    """Yield the files that an `#include` of the file at `path` may mean, each with the include folder that it takes,
+    "" for none.
+    """
     for folder in ("", *folders):
         place = os.path.normpath(os.path.join(folder or os.path.dirname(path), name))
         if os.path.isfile(place) and not place.startswith(_INSTALLED):
@@ -118,7 +128,7 @@ def _meant(path: str, name: str, folders: Sequence[str], named: _Named) -> Itera
 
 
 class _Named:
-    """The project's C++ files by their names, listed once somebody asks."""
+    """The project's C++ files by their names, listed on demand."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -135,7 +145,9 @@ class _Named:
 
 
 def listed(root: str, suffixes: tuple[str, ...] = SUFFIXES, *, built: bool = False) -> Iterator[str]:
-    """Yield the files of a folder whose names end so; those in folders of builds only where `built` ones are wanted."""
+    """Yield the files of a folder with one of these suffixes. Files in folders of builds are left out unless `built`
+    ones are wanted.
+    """
     for folder, inner, names in os.walk(root):
         if not built and folder != root and build_folders.CACHE in names:
             inner.clear()
