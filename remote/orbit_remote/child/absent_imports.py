@@ -1,8 +1,8 @@
-"""Imports of a file that fail, and what stands in for them while its kernels are compiled.
+"""Handles imports of a file that fail: stand-ins replace them while its kernels are compiled.
 
-A kernel seldom needs all that its file imports: an import of a package that is not installed is given a stand-in, and a
-package of the project whose own `__init__` fails is entered without it. Nobody can compute with a stand-in, so whatever
-depends on one does not compile, rather than compile wrongly.
+A kernel seldom needs all that its file imports. An import of a package that is not installed gets a stand-in. A
+package of the project whose own `__init__` fails is entered without it. Nobody can compute with a stand-in. So
+whatever depends on one does not compile, rather than compile wrongly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AbsentError(Exception):
 
 
 class Absent:
-    """Stands in for what an import would have given: as a decorator it changes nothing, and it has no value."""
+    """Stands in for what an import would have given. As a decorator it changes nothing, and it has no value."""
 
     def __init__(self, name: str) -> None:
         self._absent = name
@@ -69,7 +69,7 @@ class Absent:
 
 
 class _Module(types.ModuleType):
-    """A package without the code of its `__init__`: its modules, where it has any, and stand-ins for all else."""
+    """A package without the code of its `__init__`: it has its modules, if any, and stand-ins for all else."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -89,13 +89,13 @@ class _AbsentLoader:
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """There is nothing to run."""
+        """Do nothing: there is nothing to run."""
 
 
 @dataclass(slots=True)
 class Imports:
-    """Makes imports of the file at `path` succeed, one after another. `remarks` say what was left out, and `absent` has the error of
-    each module or name that is not there.
+    """Makes imports of the file at `path` succeed, one after another. `remarks` say what was left out. `absent` has
+    the error of each module or name that is not there.
     """
 
     path: str
@@ -106,7 +106,7 @@ class Imports:
     absent: list[ImportError] = field(default_factory=list[ImportError])
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """As importlib asks for it."""
+        """Find a module's spec, as importlib asks for it."""
         del path, target
         parents = {name[:at] for at, letter in enumerate(name) if letter == "."} | {name}
         if name not in self.packages and not parents & self.modules:
@@ -116,7 +116,9 @@ class Imports:
         return spec
 
     def attempt(self, action: Callable[[], object]) -> Exception | None:
-        """Do what imports, again and again while another import that fails can be left out; the error that is left."""
+        """Do an action that imports, again and again while another import that fails can be left out. Return the
+        error that is left.
+        """
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)  # type: ignore[arg-type]
         for _ in range(_MOST_TRIED):
@@ -160,13 +162,13 @@ def is_needed(error: BaseException) -> bool:
 
 
 def stand_ins(statement: ast.Import | ast.ImportFrom) -> dict[str, Absent]:
-    """For each name that an import would have given."""
+    """Return a stand-in for each name that an import would have given."""
     names = [each.asname or each.name.partition(".")[0] for each in statement.names if each.name != "*"]
     return {name: Absent(name) for name in names}
 
 
 def imported_at(text: str, line: int) -> bool:
-    """Whether the statement on this line of a file's top level is an import."""
+    """Say whether the statement on this line of a file's top level is an import."""
     return any(
         isinstance(node, ast.Import | ast.ImportFrom) and node.lineno <= line <= (node.end_lineno or line)
         for node in ast.walk(ast.parse(text))
@@ -174,7 +176,9 @@ def imported_at(text: str, line: int) -> bool:
 
 
 def _packages(error: BaseException, path: str) -> Iterator[tuple[str, str]]:
-    """The packages above the file whose `__init__` an error came through, the innermost first, with their folders."""
+    """Yield the packages above the file whose `__init__` an error came through, the innermost first, with their
+    folders.
+    """
     packages: list[tuple[str, str]] = []
     at = error.__traceback__
     while at is not None:

@@ -1,7 +1,7 @@
-"""In a job's own process: the rates that this very GPU reaches, by kernels that do nothing else.
+"""Measures, in a job's own process, the rates that exactly this GPU reaches, by kernels that do nothing else.
 
-A third of a second, once per GPU and driver. What they reach is what a kernel can be expected to reach; the peak of clocks and
-widths is what no kernel does.
+It takes a third of a second, once for each GPU and driver. A kernel can be expected to reach these rates; no kernel
+reaches the peak of clocks and widths.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Launch = Callable[[], None]
 
 
 def measure_rates(job: Job) -> c.Finished:
-    """`Finished.device` has the rates alone."""
+    """Measure the rates. `Finished.device` has only them."""
     began = time.perf_counter()
     torch: Any = importlib.import_module("torch")
     if job.device:
@@ -78,7 +78,7 @@ def measure_rates(job: Job) -> c.Finished:
 
 
 def measure(torch: Any) -> dict[str, float]:
-    """Bytes and operations per second, by the keys of `SOURCES`. Raises what torch and cuda.core raise."""
+    """Return bytes and operations per second, by the keys of `SOURCES`. Raises what torch and cuda.core raise."""
     core: Any = importlib.import_module("cuda.core")
     device = core.Device(torch.cuda.current_device())
     device.set_current()
@@ -112,7 +112,9 @@ def measure(torch: Any) -> dict[str, float]:
 
 
 def _seconds(torch: Any, launch: Launch) -> float:
-    """The median of a few launches by CUDA's events: each takes some tenths of a millisecond, events are off by microseconds."""
+    """Return the median of a few launches by CUDA's events. Each takes some tenths of a millisecond, and events are
+    wrong by microseconds.
+    """
     for _ in range(3):
         launch()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(_REPEATS + 1)]

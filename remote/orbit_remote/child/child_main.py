@@ -1,8 +1,8 @@
 """A process for one job on a `.py`, or one launch spec: from the job's JSON to the lines of its events.
 
-Standard output and error belong to the user's code and are whatever the process was given. Events go
-to a descriptor of their own, one JSON object a line, the last of them `finished`; a process that ends
-without it has crashed, and its status says how.
+Standard output and error belong to the user's code and are what the process was given. Events go to a descriptor of
+their own, one JSON object a line, the last of them `finished`. A process that ends without it has crashed, and its
+status says how.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def warm_up() -> None:
 
 
 def warm_up_further(*, batch: bool) -> None:
-    """What would delay the first job, and saves every later one time: Triton imports Gluon at its first launch (35 ms), and each answer
-    looks up which modules are installed (14 ms, on a machine without a GPU). In a `batch`, many candidates build extensions.
+    """Do what would delay the first job, and saves every later one time. Triton imports Gluon at its first launch (35
+    ms), and each answer looks up which modules are installed (14 ms, on a machine without a GPU). In a `batch`, many
+    candidates build extensions.
     """
     with contextlib.suppress(Exception):  # a module of somebody's may fail at anything
         if "triton" in sys.modules:
@@ -71,7 +72,9 @@ def warm_up_further(*, batch: bool) -> None:
 
 
 def warm_up_for_judges() -> None:
-    """Import what torch imports at the first tensor without data, by which a side learns the sizes of a draw: 0.6 s in each."""
+    """Import what torch imports at the first tensor without data (0.6 s). Each side learns the sizes of a draw by
+    such tensors.
+    """
     _import(("torch.fx.experimental.symbolic_shapes",))
 
 
@@ -82,8 +85,8 @@ def _import(names: Iterable[str]) -> None:
 
 
 def _hash_triton() -> None:
-    """Triton's hash of its own files, which names each compiled kernel. It takes 0.3 s, mostly without Python's lock, and Triton
-    keeps it.
+    """Compute Triton's hash of its own files, which names each compiled kernel. It takes 0.3 s, mostly without
+    Python's lock, and Triton keeps it.
     """
     for name in ("triton.runtime.cache", "triton.compiler.compiler"):  # since 3.5, and before
         with contextlib.suppress(Exception):
@@ -91,7 +94,7 @@ def _hash_triton() -> None:
 
 
 def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Recorder:
-    """Recorder first, then the CUDA context: CUPTI wants to be there when CUDA starts."""
+    """Begin the recorder, then the CUDA context: CUPTI has to be there when CUDA starts."""
     if not has_gpu():
         return recorder.Nothing()
     recording = recorder.begin(cache, launches)
@@ -108,7 +111,7 @@ def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Re
 
 
 def open_context(device: int) -> Any:
-    """torch, with a CUDA context on its current device; None where it is not installed or finds no GPU."""
+    """Return torch, with a CUDA context on its current device. Return None if it is not installed or finds no GPU."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None
@@ -174,15 +177,17 @@ def work(order: ChildOrder, events: TextIO, recording: recorder.Recorder) -> Don
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`status` is the exit status a process would have had; `clean` says that this one is as it was before."""
+    """The end of a job. `status` is the exit status that a process would have had. `clean` says that this process is
+    as it was before.
+    """
 
     status: int
     clean: bool
 
 
 def serve(connection: socket.socket, recording: recorder.Recorder) -> int:
-    """The jobs that come over a connection, each a line, for as long as the process stays clean; the last
-    one's status.
+    """Do the jobs that come over a connection, each a line, as long as the process stays clean. Return the last one's
+    status.
 
     Between two launch specs the process stays: ending it takes 0.15 s and a new one 0.5 s (H100).
     """
@@ -198,7 +203,9 @@ def serve(connection: socket.socket, recording: recorder.Recorder) -> int:
 
 
 def serve_driver(connection: socket.socket, cache: Path, launches: Path) -> int:
-    """The one job that comes over a connection; its status. What it will need is ready before it comes."""
+    """Do the one job that comes over a connection, and return its status. What it will need is prepared before it
+    comes.
+    """
     recording: recorder.Recorder | None = recorder.Nothing()
     if has_gpu():
         recording = recorder.begin_at_first_context(cache, launches)
@@ -224,7 +231,7 @@ def _tidy(recording: recorder.Recorder) -> None:
 
 
 def read_line(connection: socket.socket) -> bytes:
-    """Empty at the end."""
+    """Read a line. Return b"" at the end."""
     line = bytearray()
     while not line.endswith(b"\n"):
         chunk = connection.recv(1 << 16)
@@ -236,10 +243,10 @@ def read_line(connection: socket.socket) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChildOrder:
-    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
-    folder in which it leaves what Triton made of the kernels, if any. `overhead` is taken off the times of a program.
-    `environment` are the variables that the job sees, None where the process was started with them. A judge makes its files in
-    `folder`, or where temporary files lie.
+    """What a child is given to do. `image` is what the launch spec of a `.cu` file launches. `compiled` is the folder
+    in which it leaves what Triton made of the kernels, if any. `overhead` is subtracted from the times of a program.
+    `environment` are the variables that the job sees, None if the process was started with them. A judge makes its
+    files in `folder`, or where temporary files lie.
     """
 
     job: Job
@@ -258,7 +265,7 @@ def order(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> bytes:
-    """One line."""
+    """Encode an order as one line."""
     variables = None if environment is None else dict(environment)
     order = dataclasses.asdict(
         ChildOrder(job, image, compiled, overhead, variables, None if folder is None else str(folder))
@@ -273,10 +280,10 @@ def read_order(line: bytes) -> ChildOrder:
 
 
 def _standard_streams(stdin: str) -> None:
-    """Python's streams made anew: the descriptors are not those it found when it started.
+    """Make Python's streams anew, because the descriptors are not those it found when it started.
 
-    Input is a file and not a pipe, so that nobody has to feed it. Output is written line by line:
-    what user code prints is seen when it is printed, and is not lost in a crash.
+    Input is a file and not a pipe, so that nobody has to feed it. Output is written line by line: what user code
+    prints is seen at once, and is not lost in a crash.
     """
     with tempfile.TemporaryFile() as file:
         file.write(stdin.encode(errors="surrogatepass"))
@@ -293,7 +300,7 @@ def _writer(descriptor: int) -> TextIO:
 
 
 def judges(job: Job) -> bool:
-    """Whether it is carried out by the judge, which begins before CUDA does and so in no spare."""
+    """Say whether the judge carries out a job. The judge begins before CUDA does, and so not in a spare."""
     start = job.start
     return isinstance(start, ContractStart) and start.grade == "referee" and job.action == "run"
 
@@ -306,16 +313,16 @@ def command(
     compiled: str = "",
     overhead: injection.Overhead = UNKNOWN,
 ) -> list[str]:
-    """What starts a process for one job, where none is kept ready. `folder` gets its order, then its `events` and the
-    `launches` that it records; `cache` is the recorder's.
+    """Return what starts a process for one job, if none is kept ready. `folder` gets its order, then its `events` and
+    the `launches` that it records. `cache` is the recorder's.
     """
     (folder / "order").write_bytes(order(job, image, compiled, overhead))
     return [sys.executable, "-P", str(MAIN), "child", str(folder), str(cache)]
 
 
 def child_main(arguments: list[str]) -> int:
-    """A process started for one job, as `command` has it. Under a tool no launches are recorded: one process has room
-    for one of the two.
+    """Run a process that was started for one job by `command`. Under a tool no launches are recorded: one process has
+    room for only one of the two.
     """
     parser = argparse.ArgumentParser(prog="orbit_remote child")
     parser.add_argument("folder", type=Path)
@@ -336,8 +343,8 @@ def child_main(arguments: list[str]) -> int:
 
 
 def leave(status: int, told: socket.socket | None = None) -> None:
-    """End as a process does, but for threads that the user's code left running: nobody waits for them. `told` gets the
-    status when only the end itself is left.
+    """End as a process does, except for threads that the user's code left running: nobody waits for them. `told` gets
+    the status when only the end itself is left.
     """
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -351,14 +358,14 @@ def leave(status: int, told: socket.socket | None = None) -> None:
 
 
 def status_of_leaving(line: bytes) -> int | None:
-    """The exit status of a child that says it is leaving; None for anything else."""
+    """Return the exit status of a child that says it is leaving. Return None for any other line."""
     text = line.decode(errors="replace")
     number = text.removeprefix(_LEAVING).removesuffix("}\n")
     return int(number) if text.startswith(_LEAVING) and re.fullmatch(r"-?\d{1,4}", number, re.ASCII) else None
 
 
 def outcome(folder: Path) -> c.Finished | None:
-    """The last word of a process that `command` started; None where it did not come to it."""
+    """Return the last word of a process that `command` started. Return None if it had none."""
     try:
         lines = regular_files.text(folder / "events", limits.EVENTS).splitlines()
     except OSError:
@@ -368,7 +375,7 @@ def outcome(folder: Path) -> c.Finished | None:
 
 
 def decode_event(line: str) -> c.Event | None:
-    """The events of a job's process; user code may write there too, so anything else is None."""
+    """Decode an event of a job's process. User code may write there too, so anything else is None."""
     try:
         event = codec.decode_event(codec.read_json(line))
     except ValueError:

@@ -1,4 +1,4 @@
-"""CuTe DSL, whose compiler runs within the user's program: told by variables what to compile for and what to keep."""
+"""CuTe DSL, whose compiler runs within the user's program. Variables tell it what to compile for and what to keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_used(text: str) -> bool:
 
 
 def version() -> dict[str, str]:
-    """Of the package, by its name; empty where it is not installed."""
+    """Return the package's version by its name. Return none if it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return {"nvidia-cutlass-dsl": importlib.metadata.version("nvidia-cutlass-dsl")}
     return {}
@@ -28,8 +28,8 @@ def version() -> dict[str, str]:
 
 @contextlib.contextmanager
 def keeping(folder: Path, architecture: str | None) -> Generator[None]:
-    """The program that runs meanwhile has its kernels' IR, PTX and machine code written to `folder`. To compile needs no
-    GPU where the architecture is named.
+    """Let the program that runs in the block write its kernels' IR, PTX and machine code to `folder`. Compiling needs
+    no GPU if the architecture is named.
     """
     variables = {f"CUTE_DSL_KEEP_{what}": "1" for what in ("IR", "PTX", "CUBIN")} | {
         "CUTE_DSL_DUMP_DIR": str(folder)
@@ -48,5 +48,5 @@ def keeping(folder: Path, architecture: str | None) -> Generator[None]:
 
 
 def files(folder: Path) -> list[Path]:
-    """What was written there, the IR first."""
+    """Return what was written there, the IR first."""
     return list(dict.fromkeys(path for pattern in _KEPT for path in sorted(folder.rglob(pattern))))

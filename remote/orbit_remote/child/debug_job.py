@@ -1,7 +1,7 @@
-"""In a job's own process: a Triton kernel under debugpy, interpreted on the CPU, stopped in one program instance.
+"""Runs a Triton kernel under debugpy in a job's own process, interpreted on the CPU, stopped in one program instance.
 
 With a launch spec, only that instance of its kernel runs; the launches before it run whole. Without one the file's
-program runs as it is, and the debugger sees one instance of each launch.
+program runs unchanged, and the debugger sees one instance of each launch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Send = Callable[[c.Event], None]
 
 
 def debug(job: Job, send: Send) -> c.Finished:
-    """The whole job, in this process, which is good for no other afterwards."""
+    """Do the whole job in this process, which is good for no other afterwards."""
     assert job.definition is not None
     try:
         _check(job)
@@ -113,7 +113,7 @@ class _Session:
         return bool(self._debugpy.is_client_connected())
 
     def run(self, function: Any, call: Callable[[], None]) -> None:
-        """An instance that the debugger sees: it stops there, at the first line where nothing else stops it."""
+        """Run an instance that the debugger sees. It stops there, at the first line if nothing else stops it."""
         self._debugpy.trace_this_thread(True)
         _stop_at_start(function.__code__)
         call()
@@ -128,8 +128,8 @@ class _Session:
 
 
 def _stop_at_start(code: Any) -> None:
-    """A breakpoint at the first statement of a function in which its author has set none. pydevd's own, because a client
-    that attaches cannot ask to be stopped on entry.
+    """Set a breakpoint at the first statement of a function if its author has set none. It is pydevd's own, because a
+    client that attaches cannot ask to be stopped on entry.
     """
     with contextlib.suppress(
         Exception
@@ -236,7 +236,7 @@ def _debug_spec(job: Job, send: Send, interpreter: TritonInterpreter, session: _
 
 
 class _WriterSearch:
-    """For the program instance that writes the first wrong element."""
+    """Searches for the program instance that writes the first wrong element."""
 
     def __init__(
         self, job: Job, send: Send, interpreter: TritonInterpreter, trials: Trials, verdict: _FirstWrong
@@ -248,7 +248,7 @@ class _WriterSearch:
         self._verdict = verdict
 
     def first_wrong(self, points: list[SpecPoint]) -> tuple[SpecPoint, ProgramInstance, str]:
-        """The set of values, the instance, and a remark about it."""
+        """Return the set of values, the instance, and a remark about it."""
         limit = time.monotonic() + SEARCH_S
 
         def enter(_: Any, __: ProgramInstance, call: Callable[[], None]) -> None:

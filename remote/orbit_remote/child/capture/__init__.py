@@ -1,1 +1,3 @@
-"""A launch that a driver makes, taken as a launch spec: what it was given, what it wrote, and the text that replays it"""
+"""Takes a launch that a driver makes as a launch spec: what it was given, what it wrote, and the text that replays
+it.
+"""

@@ -1,4 +1,5 @@
-"""From a launch that was taken to a launch spec: values, what is expected, and the file that both are loaded from.
+"""Makes a launch spec from a launch that was taken: values, what is expected, and the file from which both are
+loaded.
 
 All of it is found out by launching the kernel again, in the process of its driver, which has ended by then.
 """
@@ -41,7 +42,7 @@ _SPREAD: Final = 4
 
 
 def of_driver(torch: Any, job: Job, watch: LaunchWatch, gpu: Gpu) -> c.Captured:
-    """The launch that the driver of a job has made, or why there is no launch spec for it. Never raises."""
+    """Return the launch that the driver of a job has made, or why there is no launch spec for it. Never raises."""
     watch.settle()
 
     def made() -> c.Captured:
@@ -58,7 +59,7 @@ def of_driver(torch: Any, job: Job, watch: LaunchWatch, gpu: Gpu) -> c.Captured:
 
 
 def without_failing(job: Job, made: Callable[[], c.Captured]) -> c.Captured:
-    """What `made` returns, or why it cannot."""
+    """Return what `made` returns, or why it cannot."""
     try:
         return made()
     except NotCapturedError as why:
@@ -89,7 +90,7 @@ class _Evaluated:
         return value
 
     def output(self, parameter: str, trial: Trial | None = None) -> Any:
-        """torch's tensor in the memory that was launched on."""
+        """Return torch's tensor in the memory that was launched on."""
         at = trial or self.trial
         value = at.values[self.names.get(parameter, parameter)]
         assert isinstance(value, Tensor)
@@ -97,7 +98,7 @@ class _Evaluated:
 
 
 class LanguageForm(Protocol):
-    """What differs between captures of CUDA and of Triton."""
+    """The differences between captures of CUDA and of Triton."""
 
     remarks: Sequence[str]
     stored: Mapping[str, StoredTensor]
@@ -138,7 +139,7 @@ class _OfTriton:
 
 
 class Capturing:
-    """One launch that was taken, launched again and again until its launch spec is known."""
+    """Launches one taken launch again and again until its launch spec is known."""
 
     def __init__(
         self,
@@ -222,7 +223,9 @@ class Capturing:
                 raise NotCapturedError(f"{name} is an address of memory, which a launch spec cannot describe")
 
     def _aliases(self) -> dict[str, str]:
-        """The parameters that are given the tensor of one before them, by name. Raises NotCapturedError where two share a part."""
+        """Return the parameters that are given the tensor of an earlier one, by name. Raises NotCapturedError if two
+        share a part.
+        """
         same: dict[str, str] = {}
         known: dict[str, Form] = {}
         for name, form in self._taken.forms.items():
@@ -238,7 +241,7 @@ class Capturing:
         return same
 
     def _overlap(self, one: Form, other: Form) -> bool:
-        """Whether an element of two tensors in one stretch of memory is the same."""
+        """Say whether two tensors in one stretch of memory share an element."""
         if one.size != other.size:
             return True
         begin, end = min(one.address, other.address), max(one.end, other.end)
@@ -268,7 +271,7 @@ class Capturing:
         return self._kept(name, form, before)
 
     def _kept(self, name: str, form: Form, before: Copies) -> TensorRecipe:
-        """The values as they were, stored. Raises NotCapturedError where there are too many."""
+        """Return the stored values as they were. Raises NotCapturedError if there are too many."""
         own, tensor = layout(name, form), before.of(form)
         dense = self._torch.zeros(own.extents, dtype=tensor.dtype, device=tensor.device)
         _single(own.of(dense)).copy_(_single(tensor))
@@ -294,7 +297,9 @@ class Capturing:
         found: Roles,
         before: Copies,
     ) -> _Evaluated:
-        """Keep the floats that the kernel's control flow follows, as far as outputs show it, and evaluate the spec. Changes `made`."""
+        """Keep the floats that the kernel's control flow depends on, as far as outputs show it, and evaluate the
+        spec. Changes `made`.
+        """
         evaluated = self._evaluated(made, same, forms)
         loose = [name for name, each in made.items() if each.how == "random"]
         if not loose or self._flows_alike(found, forms, {n: evaluated.output(n) for n in found.outputs}):
@@ -318,7 +323,7 @@ class Capturing:
     def _confirm(
         self, evaluated: _Evaluated, forms: Mapping[str, Form], found: Roles, before: Copies
     ) -> None:
-        """Launch the spec with the values that were captured. Raises NotCapturedError where it gives something else."""
+        """Launch the spec with the values that were captured. Raises NotCapturedError if it gives something else."""
         trial = evaluated.trials.make(SpecPoint(), 0)
         for name, form in forms.items():
             _single(evaluated.output(name, trial)).copy_(_single(before.of(form)))
@@ -333,7 +338,7 @@ class Capturing:
                 )
 
     def _flows_alike(self, found: Roles, forms: Mapping[str, Form], outputs: Mapping[str, Any]) -> bool:
-        """Whether no integer and no count of NaN and infinities differs from those of the launch that was taken."""
+        """Say whether no integer and no count of NaN and infinities differs from those of the launch that was taken."""
         for name, output in outputs.items():
             first = found.after.of(forms[name])
             if not first.is_floating_point():
@@ -350,7 +355,9 @@ class Capturing:
     def _evaluated(
         self, made: Mapping[str, TensorRecipe], same: Mapping[str, str], forms: Mapping[str, Form]
     ) -> _Evaluated:
-        """Raises NotCapturedError where the spec has an error, or makes other tensors; SpecError and what launches raise."""
+        """Evaluate the spec. Raises NotCapturedError if the spec has an error, or makes other tensors; SpecError and
+        what launches raise.
+        """
         statements = self._form.statements(made, same)
         stored = stored_tensors.written(self._stored_of(made), {})
         # whatever is expected as captured makes random numbers portable; nothing is compared yet
@@ -381,7 +388,9 @@ class Capturing:
     def _expected(
         self, evaluated: _Evaluated, made: dict[str, TensorRecipe], same: Mapping[str, str], found: Roles
     ) -> tuple[_Evaluated, dict[str, tuple[str, str]], bool]:
-        """The outputs that are expected, each with its key and its tolerance, and whether launches give the same bytes. Changes `made`."""
+        """Return the outputs that are expected, each with its key and its tolerance, and whether launches give the
+        same bytes. Changes `made`.
+        """
         forms = {name: form for name, form in self._taken.forms.items() if name not in same}
         again = evaluated.trials.make(SpecPoint(), 1)
         again.launch()
@@ -420,7 +429,7 @@ class Capturing:
         ]
 
     def _spreads(self, evaluated: _Evaluated, names: list[str]) -> dict[str, float]:
-        """How far apart the results of some launches on the same inputs lie at most."""
+        """Return how far apart the results of some launches on the same inputs lie at most."""
         spreads = dict.fromkeys(names, 0.0)
         for _ in range(_LAUNCHES - 1 if names else 0):
             again = evaluated.trials.make(SpecPoint(), 0)
@@ -438,8 +447,8 @@ class Capturing:
 
 
 def above(job: Job, statements: Sequence[str]) -> tuple[str, KernelDefinition]:
-    """A job's text with a spec of these statements, a line each, in place of what stands above its kernel now, and where the kernel is
-    then.
+    """Return a job's text with a spec of these statements, a line each, in place of what stands above its kernel, and
+    where the kernel is then.
     """
     definition, mark = job.definition, "//" if job.language == "cuda" else "#"
     assert definition
@@ -459,7 +468,7 @@ def above(job: Job, statements: Sequence[str]) -> tuple[str, KernelDefinition]:
 
 
 def _module(function: Any) -> Any:
-    """The file that a kernel was defined in, as it is now."""
+    """Return the present text of the file in which a kernel was defined."""
     return SimpleNamespace(**{str(name): value for name, value in function.fn.__globals__.items()})
 
 
@@ -471,7 +480,7 @@ def file_name(path: str) -> str:
 
 
 def _single(view: Any) -> Any:
-    """The elements of a view that may be expanded, each once."""
+    """Return the elements of a view that may be expanded, each once."""
     return view[
         tuple(
             slice(0, 1) if step == 0 and extent > 1 else slice(None)

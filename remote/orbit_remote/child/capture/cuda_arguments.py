@@ -1,4 +1,6 @@
-"""The arguments of a CUDA launch that was taken, from its bytes and the types of its parameters: numbers, and tensors in its memory"""
+"""Reads the arguments of a CUDA launch that was taken, from its bytes and the types of its parameters: numbers, and
+tensors in its memory.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ Argument = Form | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class CudaArguments:
-    """By parameter, in order. A pointer is a tensor of one dimension, up to the next pointer into the same allocation or to its end;
-    `typed` are those whose elements have the parameter's own type.
+    """The arguments by parameter, in order. A pointer is a tensor of one dimension, up to the next pointer into the
+    same allocation or to its end. `typed` are those whose elements have the parameter's own type.
     """
 
     values: dict[str, Argument]
@@ -35,8 +37,8 @@ class CudaArguments:
 
 
 def instance(symbol: str) -> tuple[str, str]:
-    """The template arguments and the parameters' types that a mangled name has: (`<32, float>`, `float const*, int`); both are empty where
-    it has none.
+    """Return the template arguments and the parameters' types of a mangled name: (`<32, float>`, `float const*,
+    int`). Both are "" if it has none.
     """
     whole = symbols.demangle(symbol)
     name = symbols.short_name(symbol)
@@ -48,7 +50,9 @@ def instance(symbol: str) -> tuple[str, str]:
 
 
 def signature_of(header: Signature, types: str) -> Signature:
-    """The kernel's signature with the types that were compiled, and with names that a launch spec can give to what is passed."""
+    """Return the kernel's signature with the types that were compiled, and with names that a launch spec can give to
+    its arguments.
+    """
     known = spec_signature.compiled(header, types) if types else header
     named: list[Parameter] = []
     taken = {parameter.name for parameter in known.parameters}
@@ -115,7 +119,7 @@ def _form(taken: TakenLaunch, at: int, address: int, addresses: Sequence[int], d
 
 
 def number(parameter: Parameter, data: bytes) -> int | float | bool:
-    """A scalar argument. Raises NotCapturedError for a type that has no numbers in Python."""
+    """Return a scalar argument. Raises NotCapturedError for a type that has no numbers in Python."""
     dtype = DTYPES.get(parameter.element)
     if dtype is None or dtype.size != len(data):
         raise NotCapturedError(
@@ -144,7 +148,7 @@ def shown(value: float | bool, dtype: str) -> str:
 
 
 def _real(value: float, dtype: str) -> str:
-    """The shortest C++ number that is this one in its type."""
+    """Return the shortest C++ number that equals this one in its type."""
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):
@@ -163,5 +167,5 @@ def _real(value: float, dtype: str) -> str:
 
 
 def sizes(arguments: Mapping[str, Argument]) -> dict[str, int]:
-    """The positive integers among the arguments, which may be sizes."""
+    """Return the positive integers among the arguments, which may be sizes."""
     return {name: value for name, value in arguments.items() if type(value) is int and value > 0}

@@ -1,5 +1,5 @@
-"""From a CUDA launch that was taken out of a program to a launch spec: its kernel, compiled from the file's text, is launched on the
-memory that was taken
+"""Makes a launch spec from a CUDA launch that was taken from a program. Its kernel, compiled from the file's text, is
+launched on the memory that was taken.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class _OfCuda:
 
 
 def captured(job: Job, torch: Any, checked: EvaluatedSpec, backend: Backend) -> c.Finished:
-    """What is captured of the launch in the folder that a job names, or why there is no launch spec for it. Never raises."""
+    """Return what is captured of the launch in the folder that a job names, or why there is no launch spec for it.
+    Never raises.
+    """
     assert isinstance(job.start, SpecStart)
     assert isinstance(backend, Cuda)
     record = job.start.record
@@ -156,7 +158,9 @@ def _launched(torch: Any, taken: WatchedLaunch, gpu: Gpu) -> Copies:
 
 
 def _differs(torch: Any, taken: WatchedLaunch, launch: TakenLaunch, after: Copies, gpu: Gpu) -> str:
-    """The first tensor to which the kernel wrote something else in the program; empty where there is none. Raises NotCapturedError."""
+    """Return the first tensor to which the kernel wrote something else in the program, or "" if there is none. Raises
+    NotCapturedError.
+    """
     then = Copies(torch, replace(taken, blocks=_blocks(torch, launch, gpu, after=True)))
     same = (
         name
@@ -177,7 +181,9 @@ def _set(torch: Any, job: Job, backend: Backend, symbols: SymbolStatements, gpu:
 
 
 def _no_addresses(torch: Any, taken: WatchedLaunch, launch: TakenLaunch, typed: frozenset[str]) -> None:
-    """Raises NotCapturedError where memory of a type that launch specs do not have holds an address of the launch's memory."""
+    """Check that no memory of a type that launch specs do not have holds an address of the launch's memory. Raises
+    NotCapturedError if it does.
+    """
     copies = Copies(torch, taken)
     for name, form in taken.forms.items():
         whole = form.shape[0] // 8 * 8

@@ -1,4 +1,6 @@
-"""How long the arrays of a CUDA launch are: a pointer does not say it, and its allocation may be longer, as torch's blocks are"""
+"""Finds how long the arrays of a CUDA launch are. A pointer does not say it, and its allocation may be longer, as
+torch's blocks are.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _LARGE: Final = 3e4
 def bounded(
     torch: Any, taken: WatchedLaunch, block: Sequence[int], after: Copies, synchronize: Callable[[], None]
 ) -> tuple[WatchedLaunch, list[str]]:
-    """The launch with each array no longer than its results depend on, where that is a size which its integers give, and the names of
-    those that lie in something longer. Raises what a launch raises.
+    """Return the launch with each array no longer than its results depend on, if its integers give that size, and the
+    names of the arrays that lie in something longer. Raises what a launch raises.
     """
     began = time.monotonic()
     numbers = cuda_arguments.sizes(taken.arguments)
@@ -54,7 +56,9 @@ def bounded(
 def _suffices(
     torch: Any, taken: WatchedLaunch, name: str, count: int, after: Copies, synchronize: Callable[[], None]
 ) -> bool:
-    """Whether the launch leaves what is behind the first `count` elements alone, and gives the same whatever stands there."""
+    """Say whether the launch does not change what is behind the first `count` elements, and gives the same whatever
+    stands there.
+    """
     forms: Mapping[str, Form] = taken.forms
     for turn in range(2):
         copies = Copies(torch, taken)
@@ -73,7 +77,7 @@ def _suffices(
 
 
 def _same_front(torch: Any, one: Any, other: Any, size: int | None) -> bool:
-    """Whether two results are alike, as far as the first `size` bytes."""
+    """Say whether two results are alike in the first `size` bytes."""
     if size is None:
         return written_outputs.are_alike(torch, one, other)
     whole = size // one.element_size()
@@ -81,8 +85,8 @@ def _same_front(torch: Any, one: Any, other: Any, size: int | None) -> bool:
 
 
 def _poison(torch: Any, whole: Any, count: int, turn: int) -> None:
-    """Fill what is behind: floats with NaN, then with large numbers of both signs, which a maximum or minimum would show; integers with
-    those of the array itself, which are indices if these are.
+    """Fill what is behind. Floats become NaN, then large numbers of both signs, which a maximum or minimum would
+    show. Integers become those of the array itself, which are valid indices if these are.
     """
     tail = whole[count:]
     if whole.is_floating_point():

@@ -1,5 +1,5 @@
-"""A captured launch of a CUDA kernel as the statements of a launch spec: sizes by the parameters that have them, also as products, and
-the grid by how many blocks it takes to cover one.
+"""Writes a captured launch of a CUDA kernel as the statements of a launch spec. Sizes are named by the parameters
+that have them, also as products, and the grid by how many blocks it takes to cover one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PER_THREAD = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class CudaForm:
-    """What stands around the arguments: `name` has the template arguments, as in `tiled<32>`."""
+    """What stands around the arguments. `name` has the template arguments, as in `tiled<32>`."""
 
     name: str
     block: tuple[int, int, int]
@@ -38,8 +38,8 @@ class CudaForm:
 
 
 def products(numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """What sizes may be, from the integers of a launch: each, products of two and three of them, one more than one, and some for each
-    thread or lane; text and value, the likelier first.
+    """Yield (text, value) of what sizes may be, the likelier first: each integer of a launch, products of two and
+    three of them, one more than one, and some for each thread or lane.
     """
     large = {name: value for name, value in numbers.items() if value > _SMALL}
     several = {name: value for name, value in numbers.items() if value > 1}
@@ -54,7 +54,7 @@ def products(numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 class CudaSpecText(SpecText):
-    """The text for one launch."""
+    """Makes the text for one launch."""
 
     def __init__(
         self, taken: WatchedLaunch, made: Mapping[str, TensorRecipe], same: Mapping[str, str], form: CudaForm
@@ -68,7 +68,7 @@ class CudaSpecText(SpecText):
         super().__init__(taken, made, same, Tuned())
 
     def statements(self) -> list[str]:
-        """Sizes, tensors, and the launch."""
+        """Return the statements: sizes, tensors, and the launch."""
         kinds = {parameter.name: parameter for parameter in self._form.parameters}
         lines = [
             f"{self._variable(name)} = {self._tensor(made, kinds[name])}"
@@ -139,7 +139,7 @@ class CudaSpecText(SpecText):
         return _size(extent)
 
     def _grid_sizes(self) -> list[tuple[str, int]]:
-        """Sizes that a grid may cover: those of tensors go before the other numbers."""
+        """Return sizes that a grid may cover. Those of tensors go before the other numbers."""
         extents = {made.layout.extents[0] for made in self._made.values() if made.layout.extents}
         known = [(text, value) for text, value in products(self._numbers) if "+" not in text]
         return sorted(known, key=lambda pair: pair[1] not in extents)

@@ -1,4 +1,6 @@
-"""The `__constant__` and `__device__` variables of a captured CUDA kernel's file, as the `symbol` statements that give them their values"""
+"""Makes the `symbol` statements that give the `__constant__` and `__device__` variables of a captured CUDA kernel's
+file their values.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class SymbolStatements:
 def of_launch(
     torch: Any, text: str, launch: TakenLaunch, compiled: Iterable[str], file: str, kernel: str
 ) -> SymbolStatements:
-    """Those of the variables that the compiled file has, of which `compiled` are the mangled names. Raises NotCapturedError."""
+    """Return the statements of those variables that the compiled file has; `compiled` are its mangled names. Raises
+    NotCapturedError.
+    """
     declared = taken_launch.declared(text)
     there = set(compiled)
     statements: list[str] = []
@@ -60,7 +64,7 @@ def of_launch(
 
 
 def _element(declared: str) -> DType:
-    """The element type of a declaration's type; bytes where launch specs do not have it."""
+    """Return the element type of a declaration's type. It is bytes if launch specs do not have the type."""
     words = _QUALIFIERS.sub("", declared).split()
     known = None if "*" in declared else cpp(canonical(words) or " ".join(words))
     return known[0] if known else DTYPES["uint8"]

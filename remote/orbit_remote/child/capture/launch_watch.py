@@ -1,7 +1,7 @@
-"""One launch of a Triton kernel, taken while its driver runs: what it was given, as it was before the launch.
+"""Takes one launch of a Triton kernel while its driver runs: its arguments and memory before the launch.
 
-The launch is seen where Python makes it, at the kernel's `run`. The copies are made on the launch's own stream and before it, so the
-driver waits for nothing.
+The launch is seen where Python makes it, at the kernel's `run`. The copies are made on the launch's own stream and
+before it, so the driver waits for nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ALIGNMENT: Final = 512  # what torch aligns to
 
 
 class NotCapturedError(Exception):
-    """A launch that no launch spec describes. The text is a sentence, `remedy` what to do."""
+    """No launch spec describes the launch. The text is a sentence, `remedy` is what to do."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(why)
@@ -37,7 +37,7 @@ class NotCapturedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A tensor without its elements. `strides` count elements, `address` is where its first one was, in bytes."""
+    """A tensor without its elements. `strides` count elements. `address` is where its first element was, in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Form:
 
     @property
     def size(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of an element."""
         return DTYPES[self.dtype].size
 
     @property
@@ -68,7 +68,7 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Memory that tensors of the launch lie in, from an address on: its bytes as they were before the launch."""
+    """Memory in which tensors of the launch lie, from an address on: its bytes before the launch."""
 
     begin: int
     data: Any
@@ -76,8 +76,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class WatchedLaunch:
-    """`arguments` are by parameter: a `Form`, a `Descriptor`, a number, a text, None, or a tuple of such; those with a default that were
-    not given are absent. `grid_of` is the driver's own function, where it gave one. `segments` is the memory that torch had then.
+    """A launch that was taken. `arguments` are by parameter: a `Form`, a `Descriptor`, a number, a text, None, or a
+    tuple of such; those with a default that were not given are absent. `grid_of` is the driver's own function, if it
+    gave one. `segments` is the memory that torch had then.
     """
 
     function: Any
@@ -101,7 +102,7 @@ class WatchedLaunch:
 
 
 class Copies:
-    """The memory of a launch once more, as it was before it: each block as far from a multiple of 512 as it was."""
+    """A copy of a launch's memory as it was before it. Each block lies as far from a multiple of 512 as it did."""
 
     def __init__(self, torch: Any, taken: WatchedLaunch) -> None:
         self._torch = torch
@@ -115,7 +116,7 @@ class Copies:
             self._bodies.append((block, whole, start))
 
     def of(self, form: Form) -> Any:
-        """torch's tensor of this form."""
+        """Return torch's tensor of this form."""
         kind = getattr(self._torch, form.dtype)
         for block, whole, start in self._bodies:
             if (
@@ -170,8 +171,8 @@ class LaunchWatch:
         """The driver has ended: what is launched now is ours."""
 
     def relaunch(self, clock: Callable[[], int], synchronise: Callable[[], None]) -> int | None:
-        """Launch what was taken some times, one launch after the other, and return when that began, on the clock of the records; None where
-        it fails, which is found out again when the launch is looked into.
+        """Launch what was taken some times, one launch after the other. Return when that began, on the clock of the
+        records. Return None if it fails; the later examination of the launch finds that out too.
         """
         self.settle()
         self.over = True
@@ -190,13 +191,13 @@ class LaunchWatch:
 
     @property
     def relaunched_ns(self) -> float | None:
-        """The median time of these launches, in nanoseconds."""
+        """Return the median time of these launches, in nanoseconds."""
         times = sorted(each for series in self.relaunched for each in series.durations)
         return float(times[len(times) // 2]) if times else None
 
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:
-        """Launches in this block are seen; those that autotuning makes are not counted."""
+        """Watch launches in this block. Those that autotuning makes are not counted."""
         with contextlib.ExitStack() as undo:
             jit: Any = importlib.import_module("triton.runtime.jit").JITFunction
             under_profiler.replaced(undo, jit, "run", self._seeing)
@@ -279,13 +280,13 @@ class LaunchWatch:
         )
 
     def settle(self) -> None:
-        """Once the driver has ended: where it never made the wanted launch again, the first of all is taken."""
+        """Settle, once the driver has ended. If it never made the wanted launch again, the first of all is taken."""
         if self.taken is None and self.why is None:
             self.taken, self._first = self._first, None
             self.fell_back = self.taken is not None
 
     def refusal(self) -> NotCapturedError | None:
-        """Why nothing was taken, once the driver has ended; None where something was."""
+        """Return why nothing was taken, once the driver has ended. Return None if something was."""
         if self.taken or self.why:
             return self.why
         if self.interpreted:
@@ -371,7 +372,7 @@ def _argument(torch: Any, name: str, value: Any, tensors: list[tuple[Form, Any]]
 
 
 def _are_numbers(value: object) -> bool:
-    """Whether it is a tuple of numbers, no named one."""
+    """Say whether a value is a plain tuple of numbers, no named one."""
     items = cast("tuple[Any, ...]", value) if type(value) is tuple else None
     return items is not None and all(each is None or isinstance(each, int | float) for each in items)
 
@@ -388,7 +389,9 @@ def plain(value: Any) -> Any:
 
 
 def _spans(tensors: Sequence[tuple[Form, Any]]) -> list[tuple[int, int, Any]]:
-    """The stretches of memory that they lie in, as (begin, end, a tensor of that storage); what overlaps is one."""
+    """Return the stretches of memory in which tensors lie, as (begin, end, a tensor of that storage). Overlapping
+    ones are merged.
+    """
     merged: list[tuple[int, int, Any]] = []
     for form, tensor in sorted(tensors, key=lambda pair: pair[0].address):
         if form.end == form.address:
@@ -402,7 +405,7 @@ def _spans(tensors: Sequence[tuple[Form, Any]]) -> list[tuple[int, int, Any]]:
 
 
 def _bytes(torch: Any, tensor: Any, begin: int, end: int) -> Any:
-    """A copy of a stretch of the memory that a tensor lies in."""
+    """Return a copy of a stretch of the memory in which a tensor lies."""
     storage = tensor.untyped_storage()
     view = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return view.set_(storage, begin - int(storage.data_ptr()), (end - begin,), (1,)).clone()
@@ -415,21 +418,23 @@ def _real(path: str) -> str:
 
 
 def defaults(function: Any) -> dict[str, Any]:
-    """The parameters of a kernel that have a default, with it."""
+    """Return the parameters of a kernel that have a default, with the default."""
     parameters = inspect.signature(function.fn).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 @dataclass(slots=True)
 class Tuned:
-    """What the decorators of a kernel decide, which a launch must not give: by `configurations` of `autotune`, and `heuristics`."""
+    """What the decorators of a kernel decide and a launch must not give: by `configurations` of `autotune`, and
+    `heuristics`.
+    """
 
     names: set[str] = field(default_factory=set[str])
     configurations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 def tuned(function: Any) -> Tuned:
-    """Of the object that the kernel's file has under its name."""
+    """Return what the decorators decide, from the object that the kernel's file has under its name."""
     found = Tuned()
     layer = function.fn.__globals__.get(function.fn.__name__)
     while layer is not None and layer is not function:

@@ -1,4 +1,4 @@
-"""Tensors as a launch spec makes them: a dense one, and the views of it that give the strides that were captured."""
+"""Makes tensors as a launch spec does: a dense one, and the views of it that give the captured strides."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ Said = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`extents` are those of the dense tensor. Of it the slices `kept` (start, end; in front of them `skipped` elements of a flat one) are
-    taken, of the last dimension the first element alone if it is `stepped`, the rest in the `order` of dimensions, expanded to `shape`.
+    """How a tensor is made. `extents` are those of the dense tensor. From it the slices `kept` (start, end) are
+    taken, with `skipped` elements of a flat one in front of them. If it is `stepped`, only the first element of the
+    last dimension is taken. The dimensions are put in `order`, and expanded to `shape`.
     """
 
     extents: tuple[int, ...]
@@ -32,7 +33,7 @@ class Layout:
         return self.extents == self.shape and not self.skipped
 
     def text(self, value: str, said: Said) -> str:
-        """The views behind `value`, a text that makes the dense tensor."""
+        """Return the views behind `value`, a text that makes the dense tensor."""
         if self.skipped:
             flat = f"{value}[{self.skipped}:]"
             return flat if len(self.shape) == 1 else f"{flat}.view({', '.join(map(said, self.shape))})"
@@ -60,7 +61,7 @@ class Layout:
         return tuple(sizes[at] for at in self.order)
 
     def of(self, dense: Any) -> Any:
-        """The same views of torch's tensor."""
+        """Return the same views of torch's tensor."""
         if self.skipped:
             return dense.reshape(-1)[self.skipped :].view(self.shape)
         items = [slice(start, end) for start, end in self.kept]
@@ -69,7 +70,9 @@ class Layout:
 
 
 def layout(name: str, form: Form) -> Layout:
-    """How a launch spec makes a tensor of this form. Raises NotCapturedError where its elements overlap, or are not spread evenly."""
+    """Return how a launch spec makes a tensor of this form. Raises NotCapturedError if its elements overlap, or are
+    not spread evenly.
+    """
     shape, rank = form.shape, len(form.shape)
     aside = form.address % 16 // form.size
     dense = contiguous(shape)

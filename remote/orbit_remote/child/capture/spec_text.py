@@ -1,5 +1,5 @@
-"""A captured launch as the statements of a launch spec, as its author would write them: sizes have names, and what follows from them
-is said by them.
+"""Writes a captured launch as the statements of a launch spec, as its author would write them: sizes have names, and
+expressions use them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Product:
 
 
 class SpecText:
-    """The text for one launch. `made` says how each tensor is made, by parameter; of parameters that are one tensor the first has it."""
+    """Makes the text for one launch. `made` says how each tensor is made, by parameter. If several parameters are one
+    tensor, the first has it.
+    """
 
     def __init__(
         self, taken: WatchedLaunch, made: Mapping[str, TensorRecipe], same: Mapping[str, str], tuned: Tuned
@@ -74,7 +76,7 @@ class SpecText:
         self._sizes()
 
     def statements(self) -> list[str]:
-        """Sizes, tensors, and the launch. Raises NotCapturedError."""
+        """Return the statements: sizes, tensors, and the launch. Raises NotCapturedError."""
         lines = [
             f"{self._variable(name)} = {made.text(self._said)}"
             for name in self._parameters
@@ -187,7 +189,9 @@ class SpecText:
     # -- the grid ---------------------------------------------------------------------------------
 
     def _grid(self) -> str:
-        """By the sizes, as far as that is sure: where the driver gave a function, it is asked for other constants too."""
+        """Return the grid in terms of the sizes, as far as that is certain. If the driver gave a function, it is also
+        evaluated for other constants.
+        """
         grid = self._taken.grid
         asked = [(self._constants_given(), grid), *self._asked()]
         parts = [self._extent(at, asked) for at in range(len(grid))]
@@ -202,7 +206,9 @@ class SpecText:
         }
 
     def _asked(self) -> Iterator[tuple[dict[str, int], tuple[int, ...]]]:
-        """The grids that the driver's function gives for other constants: for each one doubled, and for each configuration."""
+        """Yield the grids that the driver's function gives for other constants: for each one doubled, and for each
+        configuration.
+        """
         if self._taken.grid_of is None:
             return
         now = self._constants_given()
@@ -231,7 +237,7 @@ class SpecText:
         return size_text(wanted)
 
     def _products(self, wanted: int, constants: Mapping[str, int]) -> Iterator[_Product]:
-        """What gives the wanted extent with these constants, the likelier first."""
+        """Yield what gives the wanted extent with these constants, the likelier first."""
         if wanted == 1:
             yield _Product((_Factor("1", 1),))
         named = [_Factor(name, value) for value, name in self._names.items()]
@@ -254,14 +260,14 @@ class SpecText:
         yield from (each for each in products if each.value(constants) == wanted)
 
     def _whole_number(self, name: str) -> int:
-        """The integer that a parameter was given which is no constant; 0 for any other."""
+        """Return the integer that a parameter was given and that is no constant, or 0 for any other."""
         value = self._taken.arguments[name]
         return value if type(value) is int and name not in self._constants else 0
 
 
 def _meant(tensor: str, rest: str) -> int:
-    """How many letters of a stride's name, without that word, speak of a tensor: of `xm` and `inputgradbatch` those of `x_ptr` and
-    `input_grad_pointer`.
+    """Return how many letters of a stride's name, without that word, match a tensor: for `xm` and `inputgradbatch`
+    those of `x_ptr` and `input_grad_pointer`.
     """
     name = re.sub(r"_?(ptr|pointer)s?$|_", "", tensor.lower())
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(name, rest, strict=False))

@@ -1,4 +1,6 @@
-"""What the text of a launch spec makes the values of a captured tensor of: a pattern, random numbers of the same scale, or what they were"""
+"""Finds from what the text of a launch spec makes the values of a captured tensor: a pattern, random numbers of the
+same scale, or stored values.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ How = Literal["empty", "pattern", "random", "inline", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class TensorRecipe:
-    """How a spec makes a tensor. `function` is what makes it dense: `{size}` stands for its extents, `{shape}` for a tuple of them, and
-    `{}` for its extents and its type.
+    """How a spec makes a tensor. `function` makes it dense: `{size}` stands for its extents, `{shape}` for a tuple of
+    them, and `{}` for its extents and its type.
     """
 
     how: How
@@ -40,7 +42,7 @@ class TensorRecipe:
 
 
 def _is_sum(value: str) -> bool:
-    """Whether it is more than one call, so that a view behind it would be of its last part."""
+    """Say whether a text has more than one call. Then a view behind it would only apply to its last part."""
     return " * " in value or " + " in value
 
 
@@ -57,7 +59,7 @@ def kept(file: str, key: str, dtype: str, layout: Layout) -> TensorRecipe:
 
 
 def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> TensorRecipe | None:
-    """The values as one function says them, or as a short list; None where they are neither."""
+    """Return the values as one function, or as a short list. Return None if they are neither."""
     flat = tensor.reshape(-1)
     count = int(flat.numel())
     if count == 0:
@@ -99,7 +101,9 @@ def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> TensorRecipe
 
 
 def random(torch: Any, tensor: Any, dtype: str, layout: Layout) -> TensorRecipe:
-    """Random numbers of about the same scale and sign. They need not be more alike: the kernel is launched on them before they are used."""
+    """Return random numbers of about the same scale and sign. They need not be more alike: the kernel is launched on
+    them before they are used.
+    """
     values = tensor.reshape(-1)
     pieces = [piece.to(torch.float64) for piece in values.split(_PIECE)]
     finite = [piece[piece.isfinite()] for piece in pieces]
@@ -123,7 +127,7 @@ def random(torch: Any, tensor: Any, dtype: str, layout: Layout) -> TensorRecipe:
 
 
 def _narrowed(text: str, dtype: str) -> str:
-    """fp8 has no arithmetic: what is more than one function is converted."""
+    """Convert a text for fp8, which has no arithmetic, if it has more than one function."""
     if not dtype.startswith("float8") or not _is_sum(text):
         return text
     return f"({text.replace('{}', '{size}')}).to({dtype})"
@@ -136,7 +140,7 @@ def _short(number: float) -> float | int:
 
 
 def _number(value: object, dtype: str) -> str:
-    """With as many digits as tell it from its neighbours in float32, or in float64."""
+    """Write a number with enough digits to distinguish it from its neighbours in float32, or in float64."""
     return f"{value:.9g}" if isinstance(value, float) and dtype != "float64" else str(value)
 
 

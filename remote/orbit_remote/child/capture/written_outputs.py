@@ -1,4 +1,6 @@
-"""Which tensors a captured launch writes, and which of them it only writes: by launching it again on copies, on poisoned ones too"""
+"""Finds which tensors a captured launch writes, and which it only writes, by launching it again on copies, also on
+poisoned ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _CLOSE = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """`outputs` are written; of those that are `unread` nothing before the launch counts, and of the `fresh` ones nothing is left either."""
+    """The roles of tensors. `outputs` are written. What the `unread` ones hold before the launch does not count; the
+    `fresh` ones are also overwritten completely.
+    """
 
     outputs: tuple[str, ...]
     fresh: frozenset[str]
@@ -24,7 +28,7 @@ class Roles:
 
 
 def roles(torch: Any, taken: WatchedLaunch, forms: dict[str, Form], synchronize: Callable[[], None]) -> Roles:
-    """Launches the kernel some times on copies. Raises what a launch raises."""
+    """Find the roles by launching the kernel some times on copies. Raises what a launch raises."""
 
     def launched(poisoned: Iterable[str] = ()) -> tuple[Copies, dict[str, Any]]:
         copies = Copies(torch, taken)
@@ -69,7 +73,9 @@ def roles(torch: Any, taken: WatchedLaunch, forms: dict[str, Form], synchronize:
 
 
 def _is_unread(torch: Any, before: Any, after: Any, poisoned: Any, poison: Any) -> bool:
-    """Whether each element of an output is either what it is without the poison, or was left alone both times."""
+    """Say whether each element of an output either equals what it is without the poison, or was not changed either
+    time.
+    """
     first, second, third, fourth = (
         bits(torch, each.contiguous()) for each in (before, after, poisoned, poison)
     )
@@ -77,19 +83,21 @@ def _is_unread(torch: Any, before: Any, after: Any, poisoned: Any, poison: Any) 
 
 
 def bits(torch: Any, tensor: Any) -> Any:
-    """The elements of a dense tensor as integers of their size, of a type that torch computes with."""
+    """Return the elements of a dense tensor as integers of their size, in a type that torch computes with."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.view(kinds[tensor.element_size()])
 
 
 def same(torch: Any, one: Any, other: Any) -> bool:
-    """Whether two tensors of one form have the same bytes."""
+    """Say whether two tensors of one form have the same bytes."""
     first, second = (each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
     return bool(torch.equal(first, second))
 
 
 def _poison(torch: Any, tensor: Any) -> Any:
-    """Fill a tensor with what no result is, and return its content. Integers may be indices or counts: they are 0, or 1 where they were."""
+    """Fill a tensor with a value that is no result, and return its content. Integers may be indices or counts: they
+    become 0, or 1 if they were 0.
+    """
     target = tensor[tuple(slice(0, 1) if step == 0 and extent > 1 else slice(None) for extent, step in zip(tensor.shape, tensor.stride(), strict=True))]  # fmt: skip
     if tensor.is_floating_point():
         whole = torch.full(
@@ -102,7 +110,7 @@ def _poison(torch: Any, tensor: Any) -> Any:
 
 
 def are_alike(torch: Any, one: Any, other: Any) -> bool:
-    """Whether two results may be one, but for the order in which it was added up."""
+    """Say whether two results may be the same except for the order of additions."""
     if same(torch, one, other):
         return True
     if not one.is_floating_point():

@@ -1,1 +1,1 @@
-"""The tests and scripts of a project, run in a process of ours"""
+"""Runs the tests and scripts of a project in a process of ours."""

@@ -1,5 +1,5 @@
-"""What Triton compiles while a driver runs, kernels and the C of its launchers: told when it begins and when it is over, because it takes
-seconds once and counts for no limit of a run.
+"""Reports what Triton compiles while a driver runs, kernels and the C of its launchers: when it begins and when it is
+over. It takes seconds once, and counts for no limit of a run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from orbit_remote.common.messages import Event, Stage
 
 @contextlib.contextmanager
 def told(send: Callable[[Event], None], run: str) -> Generator[None]:
-    """Within the block, send the stage `building` with the kernel's name while a kernel is compiled, and then `running`. What Triton's
-    cache has is not compiled.
+    """Send, within the block, the stage `building` with the kernel's name while a kernel is compiled, and then
+    `running`. What Triton's cache has is not compiled.
     """
     compiler: Any = sys.modules.get("triton.compiler.compiler")
     if compiler is None:

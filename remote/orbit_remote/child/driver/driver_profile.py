@@ -1,4 +1,6 @@
-"""A profile of a driver's launches of one kernel: taken while it runs, and counted by CUPTI in its process once it has ended"""
+"""Profiles a driver's launches of one kernel. They are taken while it runs, and counted by CUPTI in its process once
+it has ended.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _MOST_COUNTED: Final = 4
 
 
 class DriverProfile(LaunchWatch):
-    """The profile of a job's kernel, a Triton kernel: takes the first launch of each of its configurations while the driver runs, as long
-    as their memory together is not more than a capture may have.
+    """The profile of a job's Triton kernel. It takes the first launch of each of its configurations while the driver
+    runs, as long as their memory together is not more than a capture may have.
     """
 
     def __init__(self, job: Job, recorder: Recorder) -> None:
@@ -87,8 +89,8 @@ class DriverProfile(LaunchWatch):
         return began
 
     def added(self, finished: c.Finished) -> c.Finished:
-        """Return the end of the driver with the profile. A profile of the tier `times` says why nothing was counted. A kernel that the
-        driver did not launch has no profile.
+        """Return the end of the driver with the profile. A profile of the tier `times` says why nothing was counted.
+        A kernel that the driver did not launch has no profile.
         """
         if self._made is None:
             refusal = self.refusal() if self.seen else None
@@ -136,13 +138,13 @@ class DriverProfile(LaunchWatch):
 
 
 def _numbers(every: Sequence[WatchedLaunch]) -> str:
-    """`launch 3`, `launches 1, 4 and 5`."""
+    """Return `launch 3` or `launches 1, 4 and 5`."""
     *most, last = [f"{taken.number:,}" for taken in every]
     return f"launches {', '.join(most)} and {last}" if most else f"launch {last}"
 
 
 class _Relaunch:
-    """The launch once more, on copies of the memory that it had."""
+    """Makes the launch once more, on copies of the memory that it had."""
 
     def __init__(self, copies: Copies, function: Any) -> None:
         self.copies = copies
