@@ -34,7 +34,7 @@ _LOADED_PREFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who connects. `environment` are the client's variables; `passed` names those that its programs see besides the
+    """Who connects. `environment` are the client's variables. `passed` names those that its programs see besides the
     allow-list of `process.program`. `author_python` is the client's own Python: compiler wheels may be beside it.
     """
 
@@ -50,7 +50,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """`mark` is what the environment of the worker's programs has (`process_groups.MARK`), `log` its log file."""
+    """A worker's answer. `mark` is what the environment of its programs has (`process_groups.MARK`), `log` is its log
+    file.
+    """
 
     pid: int
     mark: str
@@ -59,9 +61,9 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A worker that runs. `since` is in seconds of the wall clock, `memory` bytes of it and all below it; `clients` are
-    their names, `jobs` how many of their jobs run or wait; `warm` says that a prepared Python holds GPU memory. `cache` is the cache folder
-    that they have in common, "" of a worker that does not say.
+    """A worker that runs. `since` is in seconds of the wall clock, `memory` is bytes of it and all below it.
+    `clients` are their names; `jobs` is how many of their jobs run or wait. `warm` says that a prepared Python holds
+    GPU memory. `cache` is the cache folder that they share, "" if the worker does not say.
     """
 
     pid: int
@@ -77,8 +79,8 @@ class Status:
 
 
 def loaded(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that count when a process starts, or loads CUDA and torch: a prepared process cannot be given
-    others. All others are given to a job when it begins.
+    """Return the variables that count when a process starts, or loads CUDA and torch: a prepared process cannot be
+    given others. All others are given to a job when it begins.
     """
     return {
         name: value
@@ -88,9 +90,9 @@ def loaded(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def key(python: str, cache: str, environment: Mapping[str, str], release: str) -> str:
-    """The name of the worker that these can share: 16 hexadecimal digits.
+    """Return the name of the worker that these can share: 16 hexadecimal digits.
 
-    Its code counts too, by when it was changed last: a worker must not outlive an upgrade, or an edit of ours.
+    Its code counts too, by its last change: a worker must not outlive an upgrade, or an edit of ours.
     """
     parts = [
         python,
@@ -118,14 +120,14 @@ def _changed(package: Path) -> int:
 
 
 def encode(kind: str, message: Any = None) -> bytes:
-    """One line of JSON, with its line end."""
+    """Encode a message as one line of JSON, with its line end."""
     data = dataclasses.asdict(message) if message is not None else {}
     text = json.dumps({"kind": kind} | data, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
-    """The kind of a message, and the rest of it. Raises ValueError, with one sentence."""
+    """Return the kind of a message, and the rest of it. Raises ValueError, with one sentence."""
     data: Any = codec.read_json(line.decode("utf-8", "surrogatepass"))
     record = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = record.pop("kind", None)

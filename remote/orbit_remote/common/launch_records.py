@@ -1,4 +1,6 @@
-"""What the launch recorder reports: launches, each by itself or all of one configuration in columns, and CUDA calls that failed"""
+"""What the launch recorder reports: launches, singly or all of one configuration in columns, and CUDA calls that
+failed.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ class Added:
 
 
 def added(recorded_ns: Sequence[int], own_ns: Sequence[int]) -> Added:
-    """From launches of a kernel that notes its own length: what was recorded, and what it noted. The first launch loads
-    code and does not count. Raises IndexError without a second one.
+    """Return what recording adds, from launches of a kernel that notes its own length: what was recorded, and what it
+    noted. The first launch loads code and does not count. Raises IndexError without a second one.
 
-    A tenth of the launches at either end may be somebody else's interruption; a kernel differs from nothing by as much
-    as the others differ, and two steps of the clock, of its start and of its end.
+    A tenth of the launches at either end may be somebody else's interruption. A kernel differs from nothing by as
+    much as the others differ, and two steps of the clock, of its start and of its end.
     """
     more = sorted(map(sub, recorded_ns[1:], own_ns[1:]))
     tenth, at = len(more) // 10, len(more) // 2
@@ -41,14 +43,14 @@ def added(recorded_ns: Sequence[int], own_ns: Sequence[int]) -> Added:
 
 
 def clock_label(kind: Literal["serial", "concurrent"], taken_off: Added | None) -> str:
-    """What took a time; `taken_off` is what recording adds to a launch, None where it is not known."""
+    """Return what took a time. `taken_off` is what recording adds to a launch, None if it is not known."""
     if taken_off is None:
         return f"CUPTI {kind} records"
     return f"CUPTI {kind} records, less the {taken_off.ns / 1000:.2f} µs that recording adds here"
 
 
 def busy_ns(launches: Iterable[LaunchRecord]) -> int:
-    """The time in which at least one kernel ran, in nanoseconds. `launches` are in order of start."""
+    """Return the time in which at least one kernel ran, in nanoseconds. `launches` are in order of start."""
     total, until = 0, 0
     for launch in launches:
         total += max(0, launch.end_ns - max(launch.start_ns, until))
@@ -64,9 +66,9 @@ def _integers() -> array[int]:
 class LaunchRecord:
     """One launch.
 
-    `symbol` is the mangled name. `registers` is per thread as allocated, the shared memory per block
-    in bytes, `local_per_thread` in bytes. `clock` says what took the times, and `least_ns` the shortest kernel that it
-    tells from nothing.
+    `symbol` is the mangled name. `registers` is per thread as allocated, the shared memory is per block in bytes,
+    `local_per_thread` is in bytes. `clock` says what took the times. `least_ns` is the shortest kernel that it
+    distinguishes from nothing.
     """
 
     symbol: str
@@ -91,7 +93,9 @@ class LaunchRecord:
 
     @property
     def timed(self) -> bool:
-        """CUPTI leaves both stamps 0 where it could not take them; a kernel takes some time."""
+        """Say whether a launch has times. CUPTI leaves both stamps 0 if it could not take them; a kernel takes some
+        time.
+        """
         return 0 < self.start_ns < self.end_ns
 
 
@@ -117,14 +121,14 @@ class LaunchSeries:
         return map(add, self.starts, self.durations)
 
     def records(self) -> Iterator[LaunchRecord]:
-        """Each launch by itself, those without times last."""
+        """Yield each launch by itself, those without times last."""
         for start, end in zip(self.starts, self.ends(), strict=True):
             yield replace(self.launch, start_ns=start, end_ns=end)
         for _ in range(self.untimed):
             yield replace(self.launch, start_ns=0, end_ns=0)
 
     def where(self, keep: Callable[[int], bool]) -> LaunchSeries:
-        """The launches whose start `keep` accepts, and those without times."""
+        """Return the launches whose start `keep` accepts, and those without times."""
         kept = [keep(start) for start in self.starts]
         if all(kept):
             return self
@@ -133,7 +137,7 @@ class LaunchSeries:
 
 
 def series(records: Iterable[LaunchRecord]) -> list[LaunchSeries]:
-    """Single launches in columns."""
+    """Collect single launches in columns."""
     collected: dict[LaunchRecord, LaunchSeries] = {}
     for record in sorted(records, key=lambda r: r.start_ns):
         configuration = replace(record, start_ns=0, end_ns=0)
@@ -147,7 +151,7 @@ def series(records: Iterable[LaunchRecord]) -> list[LaunchSeries]:
 
 
 def merge(same: Sequence[LaunchSeries]) -> LaunchSeries:
-    """Several series of one configuration as one, in order of start."""
+    """Merge several series of one configuration into one, in order of start."""
     if len(same) == 1:
         return same[0]
     clocks = dict.fromkeys(launches.launch.clock for launches in same)
@@ -186,7 +190,7 @@ OF_THE_MACHINE: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CudaError:
-    """A CUDA call that failed. `last_kernel` is the one launched last, not surely the guilty one."""
+    """A CUDA call that failed. `last_kernel` is the one that was launched last, not surely the guilty one."""
 
     time_ns: int
     api: Literal["driver", "runtime"]
@@ -198,5 +202,5 @@ class CudaError:
 
     @property
     def fatal(self) -> bool:
-        """Whether the CUDA context was lost with it: what the process did afterwards means nothing."""
+        """Say whether the CUDA context was lost with it. Then what the process did afterwards means nothing."""
         return self.code in _FATAL

@@ -1,10 +1,10 @@
-"""`dataclass` for classes that every command defines and few use: what the standard library makes of a class is made when it is
-first asked for.
+"""`dataclass` for classes that every command defines and few use. What the standard library makes of a class is made
+at its first use.
 
-The standard library takes half a millisecond for each class, a third of the processor time of a short command, which imports 120
-of them. Here a class gets its slots, and closures for equality, hash and text that need no compiler; its `fields` are the
-standard library's own, made on their first use, and so is `__init__`. `replace`, `asdict`, pattern matching and inheritance
-work as ever.
+The standard library takes half a millisecond for each class. That is a third of the processor time of a short
+command, which imports 120 of them. Here a class gets its slots, and closures for equality, hash and text that need no
+compiler. Its `fields` are the standard library's own, made on their first use, and so is `__init__`. `replace`,
+`asdict`, pattern matching and inheritance work as usual.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ else:
         eq: bool = True,
         kw_only: bool = False,
     ) -> Any:
-        """As `dataclasses.dataclass`, with the options that we use, without `InitVar`, for modules whose annotations are texts."""
+        """Decorate like `dataclasses.dataclass`, with the options that we use, without `InitVar`, for modules whose
+        annotations are texts.
+        """
 
         def make(plain: type) -> type:
             return _made(plain, frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
@@ -42,7 +44,7 @@ _unfinished: dict[type, Callable[[], object]] = {}
 
 
 def complete(cls: type | None = None) -> None:
-    """Compile the constructor of a class now, or all: before a process is forked, so that its children need not."""
+    """Compile the constructor of a class now, or of all: before a process is forked, so that its children need not."""
     for each in list(_unfinished) if cls is None else [cls]:
         if compiled := _unfinished.get(each):
             compiled()
@@ -50,11 +52,11 @@ def complete(cls: type | None = None) -> None:
 
 @dataclasses.dataclass(init=False, repr=False, eq=False)
 class _Plain:
-    """The standard library looks at the parameters of a base class."""
+    """A base class without fields: the standard library looks at the parameters of a base class."""
 
 
 class _FieldFacts:
-    """A field as far as its class says without the standard library; `default` is the value in the class, or MISSING."""
+    """What a class says of a field without the standard library. `default` is the value in the class, or MISSING."""
 
     init = repr = compare = True
     hash: bool | None = None
@@ -71,7 +73,7 @@ class _FieldFacts:
 
 
 class _Fields:
-    """`__dataclass_fields__` until somebody asks."""
+    """Stands for `__dataclass_fields__` until its first use."""
 
     def __init__(self, cls: type, made_of: Callable[[], dict[str, Any]]) -> None:
         self._cls = cls
@@ -112,7 +114,7 @@ def _made(plain: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) ->
     names = tuple(field.name for field in fields)
 
     def standard() -> dict[str, Any]:
-        """The standard library's fields, of a class that has nothing else."""
+        """Return the standard library's fields, from a class that has nothing else."""
         alike = {
             name: field.default for name, field in own.items() if field.default is not dataclasses.MISSING
         }
@@ -158,7 +160,7 @@ def _with_slots(plain: type, body: dict[str, Any], own: dict[str, _FieldFacts]) 
 
 
 def _with_defaults(plain: type, own: dict[str, _FieldFacts]) -> type:
-    """The class itself, with values where it has `field(…)`."""
+    """Return the class itself, with values in place of `field(…)`."""
     for name, field in own.items():
         if isinstance(field.default, dataclasses.Field):
             standard = cast("dataclasses.Field[Any]", field.default)
@@ -180,7 +182,7 @@ def _values(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _first_call(cls: Any, *, frozen: bool) -> Callable[..., None]:
-    """A constructor that puts the compiled one into its place, and passes the call on."""
+    """Return a constructor that puts the compiled one in its place, and passes the call on."""
 
     def compiled() -> Callable[..., None]:
         cls.__init__ = made = _constructor(cls, dataclasses.fields(cls), frozen=frozen)

@@ -14,7 +14,7 @@ _BINARY: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`what` is read up to `most`, in `unit`. `beyond` is a sentence: what becomes of something longer."""
+    """A limit. `what` is read up to `most`, in `unit`. `beyond` is a sentence on what becomes of something longer."""
 
     what: str
     most: int
@@ -23,7 +23,7 @@ class Limit:
 
     @property
     def size(self) -> str:
-        """`16 MiB`, `4,000 characters`."""
+        """Return the size: `16 MiB`, `4,000 characters`."""
         if self.unit == "bytes":
             for factor, name in _BINARY:
                 if self.most >= factor and self.most % factor == 0:
@@ -333,5 +333,5 @@ VOLUME: Final = Limit("a build or compiled kernel that a container keeps", 64 <<
 
 
 def table() -> dict[str, Limit]:
-    """Every limit by its name in this module."""
+    """Return every limit by its name in this module."""
     return {name: value for name, value in globals().items() if isinstance(value, Limit)}

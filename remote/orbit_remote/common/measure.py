@@ -68,11 +68,11 @@ def timing(
     clock: str = CUPTI,
     least_ns: float | None = None,
 ) -> Timing:
-    """The statistics of several launches of one configuration.
+    """Return the statistics of several launches of one configuration.
 
-    Quantiles are interpolated between neighbours: the launches are all there were, not a sample of more. `least_ns` is
-    the shortest time that the recording tells from nothing, None where it is not known. Raises ValueError without a
-    launch.
+    Quantiles are interpolated between neighbours: the launches are all there were, not a sample of more. `least_ns`
+    is the shortest time that the recording distinguishes from nothing, None if it is not known. Raises ValueError
+    without a launch.
     """
     if not durations_ns:
         raise ValueError("there is no launch to take the time of")
@@ -113,7 +113,7 @@ def _quantile(ordered: Sequence[int], percent: int) -> float:
 
 
 def _thinned(values: Sequence[int]) -> tuple[int, ...]:
-    """At most MAX_SAMPLES of them, evenly spaced in time, the first and the last among them."""
+    """Return at most MAX_SAMPLES of the values, evenly spaced in time, with the first and the last among them."""
     if len(values) <= MAX_SAMPLES:
         return tuple(values)
     last = len(values) - 1
@@ -126,13 +126,13 @@ def _thinned(values: Sequence[int]) -> tuple[int, ...]:
 def group(
     series: Iterable[LaunchSeries], symbols: Mapping[str, Resources] | None = None
 ) -> tuple[Launches, ...]:
-    """The launches of a program by kernel and launch configuration, in order of first launch.
+    """Return the launches of a program by kernel and launch configuration, in order of first launch.
 
-    A configuration is grid, block, cluster, dynamic shared memory and registers (which tell apart
-    instances that a JIT gave the same name), on one GPU. The first launch of each kernel on each GPU
-    loads code and finds cold caches: its time stands apart in `first` and is in no median unless the
-    configuration has no other launch. `count` has every launch; one without time stamps is in no
-    statistic, and a configuration without any is left out: `remarks` states both.
+    A configuration is grid, block, cluster, dynamic shared memory and registers (which distinguish instances that a
+    JIT gave the same name), on one GPU. The first launch of each kernel on each GPU loads code and finds cold caches.
+    Its time stands apart in `first` and is in no median unless the configuration has no other launch. `count` has
+    every launch. A launch without time stamps is in no statistic, and a configuration without any is left out:
+    `remarks` states both.
 
     `symbols` are the compiler's facts by mangled name; a kernel not in it keeps its mangled name.
     """
@@ -187,7 +187,7 @@ def _launches(
 
 
 def remarks(series: Iterable[LaunchSeries]) -> tuple[str, ...]:
-    """What a reader of the grouped times must know beside them, a sentence each."""
+    """Return what a reader of the grouped times must know besides, a sentence each."""
     lines: list[str] = []
     launches = list(series)
     if untimed := sum(launch.untimed for launch in launches):
@@ -204,10 +204,10 @@ def _launch_count(n: int) -> str:
 
 
 def _overlapping(series: Sequence[LaunchSeries]) -> int:
-    """How many launches began while another of the same process ran on the same GPU.
+    """Count the launches that began while another of the same process ran on the same GPU.
 
-    With starts and ends sorted each by itself: when launch i+1 begins, i+1 launches have begun before it, and fewer
-    than that have ended exactly if the end at place i comes later.
+    Starts and ends are sorted separately. When launch i+1 begins, i+1 launches have begun before it. Fewer than that
+    have ended exactly if the end at place i comes later.
     """
     places: dict[tuple[int | None, int], list[LaunchSeries]] = {}
     for launches in series:
@@ -225,12 +225,11 @@ def _overlapping(series: Sequence[LaunchSeries]) -> int:
 def at_low_clock(
     spans: Sequence[tuple[int, int]], clocks: Sequence[tuple[int, float]], default_mhz: float | None
 ) -> list[bool]:
-    """Which spans (start and end in ns) lay where the clock was below 75 % of its default.
+    """Return which spans (start and end in ns) lay where the clock was below 75 % of its default.
 
-    `clocks` are (time in ns on the spans' clock, SM clock in MHz) in order of time. A span is low
-    where the last sample before it and the first after it are both low: one low sample may be the
-    idle clock before the work. Where the clock is not known a span is not low. The rule is
-    nvbench's (`--throttle-threshold`).
+    `clocks` are (time in ns on the spans' clock, SM clock in MHz) in order of time. A span is low if the last sample
+    before it and the first after it are both low: one low sample may be the idle clock before the work. If the clock
+    is not known a span is not low. The rule is nvbench's (`--throttle-threshold`).
     """
     if default_mhz is None or not clocks:
         return [False] * len(spans)
@@ -248,11 +247,11 @@ def at_low_clock(
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
-    """An interval that holds the true median with at least this confidence; None for too few values.
+    """Return an interval that holds the true median with at least this confidence. Return None for too few values.
 
-    Between order statistics by the binomial distribution of how many values lie below the median
-    (the sign test turned round): exact for any continuous distribution, safe with ties. Conover,
-    Practical Nonparametric Statistics, section 3.2.
+    It lies between order statistics, by the binomial distribution of how many values lie below the median (the sign
+    test turned round). It is exact for any continuous distribution, and safe with ties. Conover, Practical
+    Nonparametric Statistics, section 3.2.
     """
     n = len(values)
     rank = _median_rank(n, confidence)
@@ -263,7 +262,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
 
 
 def _median_rank(n: int, confidence: float) -> int:
-    """The largest k for which P(Binomial(n, 1/2) < k) is at most half of what may be missed."""
+    """Return the largest k for which P(Binomial(n, 1/2) < k) is at most half of what may be missed."""
     if n > 1000:  # the normal approximation is then within one rank
         from statistics import NormalDist
 
@@ -279,7 +278,7 @@ def _median_rank(n: int, confidence: float) -> int:
 
 
 def relative_error(durations_ns: Sequence[int], confidence: float = 0.95) -> float | None:
-    """Half the interval of the median over the median; None if it is not known."""
+    """Return half the interval of the median over the median, or None if it is not known."""
     interval = median_interval(durations_ns, confidence)
     middle = median(durations_ns) if durations_ns else 0
     return (interval[1] - interval[0]) / 2 / middle if interval and middle > 0 else None
@@ -287,7 +286,7 @@ def relative_error(durations_ns: Sequence[int], confidence: float = 0.95) -> flo
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why measuring ended; `relative_error` is that of the median, None where it cannot be told."""
+    """Why measuring ended. `relative_error` is that of the median, None if it is not known."""
 
     reason: Literal["precise", "cap"]
     n: int
@@ -295,11 +294,11 @@ class Stop:
 
 
 def stop(durations_ns: Sequence[int], *, at_cap: bool, target: float = STOP_AT) -> Stop | None:
-    """Whether these launches are enough; None to go on.
+    """Return why these launches are enough, or None to go on.
 
-    Enough is a median known to `target` at 95 % confidence, or the caller's cap of launches or time.
-    Asking after every launch would stop on a lucky streak more often than 1 time in 20: ask after
-    each batch, of a size that grows with what there is.
+    Enough is a median known to `target` at 95 % confidence, or the caller's cap of launches or time. Asking after
+    every launch would stop on a lucky streak more often than 1 time in 20. So ask after each batch, of a size that
+    grows with what there is.
     """
     error = relative_error(durations_ns)
     n = len(durations_ns)
@@ -309,9 +308,11 @@ def stop(durations_ns: Sequence[int], *, at_cap: bool, target: float = STOP_AT) 
 
 
 def next_batch(n: int) -> int:
-    """How many launches to add to `n` that were not enough: half as many, so that asking seldom finds a lucky streak. In simulations
-    (normal and log-normal noise of 1 to 5 %, 1,500 each) the interval of the median that it stopped at missed the truth in 6 % of
-    cases. As many again missed in 5 %, and made a fifth more launches.
+    """Return how many launches to add to `n` that were not enough: half as many, so that asking seldom finds a lucky
+    streak.
+
+    In simulations (normal and log-normal noise of 1 to 5 %, 1,500 each) the final interval of the median missed the
+    truth in 6 % of cases. Doubling missed in 5 %, and made a fifth more launches.
     """
     return max(1, n // 2)
 
@@ -322,10 +323,10 @@ Variant = TypeVar("Variant")
 
 
 def in_drawn_order(variants: Sequence[Variant], coin: Random) -> list[Variant]:
-    """The variants of one pair in the order in which they run. `coin` draws it for each pair anew.
+    """Return the variants of one pair in the order in which they run. `coin` draws it for each pair anew.
 
-    The second place of a pair may be slower or faster than the first, by clocks, heat or caches. In a fixed order that is always the
-    same variant's, and a verdict; in a drawn one it is noise (bench/order_of_pairs.py).
+    The second place of a pair may be slower or faster than the first, by clocks, heat or caches. In a fixed order
+    that always hits the same variant, and becomes a verdict. In a drawn order it is noise (bench/order_of_pairs.py).
     """
     order = list(variants)
     coin.shuffle(order)
@@ -334,8 +335,8 @@ def in_drawn_order(variants: Sequence[Variant], coin: Random) -> list[Variant]:
 
 @dataclass(frozen=True, slots=True)
 class AbVerdict:
-    """`ratio` is the time after over the time before; `low` and `high` bound it, at 99 % of `compare` and at 95 % of
-    `settled`. `pairs` are of launches or of runs.
+    """A verdict. `ratio` is the time after over the time before; `low` and `high` bound it, at 99 % for `compare` and
+    at 95 % for `settled`. `pairs` are of launches or of runs.
     """
 
     verdict: Literal["faster", "slower", "inconclusive"]
@@ -352,16 +353,16 @@ def compare(
     resolution: float = STOP_AT,
     confidence: float = 0.99,
 ) -> AbVerdict:
-    """The verdict on two versions timed in turn, each pair in an order of its own (`in_drawn_order`).
+    """Return the verdict on two versions timed in turn, each pair in an order of its own (`in_drawn_order`).
 
-    Each pair gives a ratio, in which what drifts slowly (clock, temperature, neighbours) cancels;
-    the verdict is on the median ratio and its order-statistic interval. That is the sign test: it asks
-    only that pairs be independent, so tails, steps of the clock and outliers cannot fool it, which
-    a t test or Mann-Whitney on the pooled times (hurt by drift) do not promise. Its price is some
-    power, which costs a few more pairs. A difference must also exceed `resolution`: below it, code
-    alignment and buffer addresses differ as much. Fewer than 8 pairs are always inconclusive at 99 %.
+    Each pair gives a ratio, in which what drifts slowly (clock, temperature, neighbours) cancels. The verdict is on
+    the median ratio and its order-statistic interval. That is the sign test. It only asks that pairs be independent,
+    so tails, steps of the clock and outliers cannot fool it. A t test, or Mann-Whitney on the pooled times (hurt by
+    drift), does not promise that. Its price is some power, which costs a few more pairs. A difference must also
+    exceed `resolution`: below it, code alignment and buffer addresses differ as much. Fewer than 8 pairs are always
+    inconclusive at 99 %.
 
-    Raises ValueError where the two do not pair up, or a time is not positive.
+    Raises ValueError if the two do not pair up, or a time is not positive.
     """
     if len(before_ns) != len(after_ns) or not before_ns:
         raise ValueError("two versions are compared in pairs of launches made in turn")
@@ -392,13 +393,14 @@ _NO_MATTER = 0.01
 
 
 def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> AbVerdict | None:
-    """The verdict on two versions that are run in turn, each pair in an order of its own (`in_drawn_order`): a time for each
-    run, such as its median. None to go on with another pair; never None once there are `PAIRS[-1]`.
+    """Return the verdict on two versions that are run in turn, each pair in an order of its own (`in_drawn_order`),
+    from a time for each run, such as its median. Return None to go on with another pair; never None once there are
+    `PAIRS[-1]`.
 
-    What the launches of one run do not show - clocks, temperature, where buffers lie - differs from run to run, so
-    the runs are what is counted, not their launches: thousands of launches in two runs are two. The interval has
-    95 % whichever look it comes from. As in `compare`, pairs cancel what drifts, the verdict is the sign test's, and a
-    difference must exceed `STOP_AT`. Raises ValueError where the two do not pair up, or a time is not positive.
+    Some effects do not show among the launches of one run (clocks, temperature, where buffers lie) but differ from
+    run to run. So runs are counted, not their launches: thousands of launches in two runs are two. The interval has
+    95 % whichever look it comes from. As in `compare`, pairs cancel what drifts, the verdict is the sign test's, and
+    a difference must exceed `STOP_AT`. Raises ValueError if the two do not pair up, or a time is not positive.
     """
     n = len(before_ns)
     if n != len(after_ns) or not n:
@@ -421,8 +423,8 @@ def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> AbVerdict 
 
 
 def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:
-    """All launches of several runs as one timing; a run with several launches counts by their sums, where each has as
-    many samples as the others. None where there are no samples.
+    """Return all launches of several runs as one timing. A run with several launches counts by their sums, if each
+    has as many samples as the others. Return None if there are no samples.
     """
     rounds = [list(zip(*(series.samples for series in run), strict=False)) for run in runs]
     samples = [sum(samples_of_run) for each in rounds for samples_of_run in each]
@@ -442,18 +444,18 @@ ten runs were within 0.5 %."""
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`change` is the time after over the time before, less 1: -0.07 is 7 % less time."""
+    """A difference. `change` is the time after over the time before, less 1: -0.07 is 7 % less time."""
 
     verdict: Literal["faster", "slower", "inconclusive"]
     change: float
 
 
 def difference(before: Sequence[Timing], after: Sequence[Timing]) -> Difference | None:
-    """The verdict on two versions that were timed one after the other, each in a run of its own.
+    """Return the verdict on two versions that were timed one after the other, each in a run of its own.
 
-    Each version is the sum of its launches. They differ where the 99 % intervals of the two sums are apart
-    - bounds of a sum are the sums of bounds, which is on the safe side - and the change is more than
-    `RUN_TO_RUN`. Weaker than `compare`, which cancels drift by taking turns. None where there is no time.
+    Each version is the sum of its launches. They differ if the 99 % intervals of the two sums are apart and the
+    change is more than `RUN_TO_RUN`. (Bounds of a sum are the sums of bounds, which is on the safe side.) It is
+    weaker than `compare`, which cancels drift by taking turns. Return None if there is no time.
     """
     first, second = _total(before), _total(after)
     if first is None or second is None or first[1] <= 0:
@@ -467,7 +469,7 @@ def difference(before: Sequence[Timing], after: Sequence[Timing]) -> Difference 
 
 
 def _total(timings: Sequence[Timing]) -> tuple[float, float, float] | None:
-    """(low, median, high) of the sum; from 0 to infinity where one has too few samples to tell."""
+    """Return (low, median, high) of the sum. It is from 0 to infinity if one has too few samples."""
     if not timings:
         return None
     middle = sum(series.median for series in timings)
@@ -493,18 +495,21 @@ MOST_VERSIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """`change` is the time now over that of the fastest version, less 1; that was `edits` versions ago."""
+    """A regression. `change` is the time now over that of the fastest version, less 1. That version was `edits`
+    versions ago.
+    """
 
     change: float
     edits: int
 
 
 def regression(versions: Sequence[Sequence[Sequence[Timing]]]) -> Regression | None:
-    """Whether the last of `versions`, oldest first, is slower than one before it; None where nobody can tell.
+    """Return how much the last of `versions`, oldest first, is slower than one before it. Return None if it is not,
+    or nobody can tell.
 
-    A version is its runs and a run is its launches' timings, all on one GPU with the same values. Runs that were not
-    made in turn decide this, so the benefit of the doubt is the present version's: its quickest run must be
-    slower than the slowest of the other's, by `REGRESSION`, with their 99 % intervals apart.
+    A version is its runs and a run is its launches' timings, all on one GPU with the same values. These runs were not
+    made in turn, so in doubt the present version is not slower. Its quickest run must be slower than the slowest of
+    the other's, by `REGRESSION`, with their 99 % intervals apart.
     """
     recent = [[run for run in runs if _sum(run)] for runs in versions[-1 - MOST_VERSIONS :]]
     *earlier, now = [*recent] or [[]]
@@ -524,7 +529,9 @@ def _sum(run: Sequence[Timing]) -> float:
 
 
 def median(values: Iterable[float]) -> float:
-    """Raises IndexError without a value. The standard library's brings decimals and fractions, an import of 60 ms."""
+    """Return the median. Raises IndexError without a value. The standard library's needs decimals and fractions, an
+    import of 60 ms.
+    """
     ordered = sorted(values)
     at = len(ordered) // 2
     return ordered[at] if len(ordered) % 2 else (ordered[at - 1] + ordered[at]) / 2

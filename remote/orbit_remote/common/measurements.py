@@ -13,12 +13,12 @@ from orbit_remote.common.lazy_dataclass import dataclass
 class Timing:
     """Device time of several launches of one configuration, in nanoseconds.
 
-    `low` and `high` are the 20 % and 80 % quantiles and `spread` half their distance over the
-    median, `deviation` the standard deviation of the launches; they are None where `n` is under five. `p95` is None
-    under 20 launches and `p99` under 100, where they would be the longest launch. `label` says what kind of launches
-    these were. `under`, in nanoseconds, is set where the median is shorter than what the recording can tell from
-    nothing: the numbers are then its noise, and all that is known is that the kernel takes less than this.
-    `sm_clock_mhz` is the mean SM clock while such launches ran, by the multiprocessors' own counters.
+    `low` and `high` are the 20 % and 80 % quantiles, `spread` is half their distance over the median, `deviation` the
+    standard deviation of the launches; they are None if `n` is under five. `p95` is None under 20 launches and `p99`
+    under 100, where they would be the longest launch. `label` says what kind of launches these were. `under`, in
+    nanoseconds, is set if the median is shorter than what the recording can distinguish from nothing: the numbers are
+    then its noise, and it is only known that the kernel takes less than this. `sm_clock_mhz` is the mean SM clock
+    while such launches ran, by the multiprocessors' own counters.
     """
 
     n: int
@@ -54,8 +54,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Theoretical occupancy of a launch: how many of its blocks, and warps, one multiprocessor holds at once. `fraction` is
-    of the most warps that it can hold, `limited_by` what keeps it from holding more; empty where it holds all.
+    """Theoretical occupancy of a launch: how many of its blocks, and warps, one multiprocessor holds at once.
+    `fraction` is of the most warps that it can hold. `limited_by` is what keeps it from holding more; empty if it
+    holds all.
     """
 
     fraction: float
@@ -90,8 +91,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What one of NVIDIA's rules found. `speedup` is its estimate in per cent, of the whole kernel
-    (`global`) or of the part it speaks of (`local`); None where the rule gives none.
+    """What one of NVIDIA's rules found. `speedup` is its estimate in per cent, of the whole kernel (`global`) or of
+    the part that it is about (`local`); None if the rule gives none.
     """
 
     rule: str
@@ -104,15 +105,14 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was counted of one line of the author's.
+    """What was counted for one line of the author's.
 
-    `samples` are warp samples, `stalls` the same by reason (`long_scoreboard`, `selected` where the warp issued).
-    Code that was inlined from elsewhere (headers, Triton's library) is charged to the author's line that
-    called it; `inside` has that part's samples by the line they were taken in (`standard.py:170`).
-    `instructions` are warp instructions executed. `sectors` of 32 bytes were moved between L1 and L2 by its global
-    accesses where `ideal_sectors` would do; `wavefronts` were its passes over shared memory where
-    `ideal_wavefronts` would do; `local_sectors` are of local memory (spills, arrays). None where the report
-    does not say.
+    `samples` are warp samples, `stalls` the same by reason (`long_scoreboard`; `selected` if the warp issued). Code
+    that was inlined from elsewhere (headers, Triton's library) is charged to the author's line that called it;
+    `inside` has that part's samples by the line in which they were taken (`standard.py:170`). `instructions` are warp
+    instructions executed. Its global accesses moved `sectors` of 32 bytes between L1 and L2, where `ideal_sectors`
+    would do. It made `wavefronts` passes over shared memory, where `ideal_wavefronts` would do. `local_sectors` are
+    of local memory (spills, arrays). A number is None if the report does not say it.
     """
 
     file: str
@@ -130,9 +130,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySeries:
-    """NVML over time: of each moment, in seconds from the first, what it said then; None where it said nothing.
+    """NVML over time: what it said at each moment, in seconds from the first; None if it said nothing.
 
-    `utilization` is the share of the time, in per cent, in which any kernel ran: NVML's own mean over its last period.
+    `utilization` is the share of the time, in per cent, in which any kernel ran: NVML's own mean over its last
+    period.
     """
 
     at_s: tuple[float, ...]
@@ -148,13 +149,13 @@ _STEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """NVML while the kernels ran; each triple is [lowest, median, highest] of the samples.
+    """NVML while the kernels ran. Each triple is [lowest, median, highest] of the samples.
 
-    `throttle_reasons` is None where the GPU does not report them, empty where it reported none. `utilization` as in
-    `TelemetrySeries`. `energy_j` is what the whole GPU used from the first sample to the last, by its own counter, which
-    advances in steps of `energy_step_j`; None where it has none, or did not advance. `launch_energy_j` is [joules of a launch, how
-    exact they are], where one kernel alone ran for nearly all of the time; else None. `busy` is the share of that time
-    in which kernels that were recorded ran. `shared`: another process used the GPU meanwhile.
+    `throttle_reasons` is None if the GPU does not report them, empty if it reported none. `utilization` is as in
+    `TelemetrySeries`. `energy_j` is what the whole GPU used from the first sample to the last, by its own counter,
+    which advances in steps of `energy_step_j`; None if it has none, or did not advance. `launch_energy_j` is [joules
+    of a launch, how exact they are], if one kernel alone ran for nearly all of the time; else None. `busy` is the
+    share of that time in which recorded kernels ran. `shared`: another process used the GPU meanwhile.
     """
 
     samples: int
@@ -174,7 +175,9 @@ class Telemetry:
     shared: bool = False
 
     def with_launches(self, counts: Sequence[int], busy: float) -> Telemetry:
-        """Return the same of a run in which kernels ran for the share `busy` of the time; `counts` says how often each was launched."""
+        """Return the same for a run in which kernels ran for the share `busy` of the time. `counts` says how often
+        each was launched.
+        """
         alone = len(counts) == 1 and counts[0] > 0 and busy >= _BUSY
         energy, step = self.energy_j, self.energy_step_j
         told = (

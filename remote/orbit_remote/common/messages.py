@@ -119,11 +119,11 @@ class Resources:
 class Launches:
     """Every launch of one kernel instance with one launch configuration, in one run.
 
-    Of launches of ours, `timing` is with a cold L2 and `warm` with one that holds what fits in it.
+    For launches of ours, `timing` is with a cold L2 and `warm` with an L2 that holds what fits in it.
 
-    `kernels` is set where this is a whole call of the author's function (`ModelNew`, `custom_kernel`), from its
-    first kernel's start to its last one's end: how many kernels one call launches. Grid and block are then
-    of the one that takes longest, (0, 0, 0) where there is none or it could not be recorded.
+    `kernels` is set if this is a whole call of the author's function (`ModelNew`, `custom_kernel`), from its first
+    kernel's start to its last one's end: how many kernels one call launches. Grid and block are then of the kernel
+    that takes longest; (0, 0, 0) if there is none or it could not be recorded.
     """
 
     symbol: str
@@ -147,13 +147,13 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One `expect` or `reference` of a launch spec, or one output of a contract, compared.
+    """One comparison: an `expect` or `reference` of a launch spec, or one output of a contract.
 
     `differing` of `elements` were outside `atol + rtol * |expected|` (+ `chain` for long sums, see
-    `dtypes.Tolerance`); `index`, `actual` and `expected` are of the first of them, numbers as
-    Python writes them. `error` is the largest |actual - expected| of all finite elements. `when` says
-    which launch it was: before timing, or once more with other data after it. `message` is what a
-    contract's own check said; nothing is counted then, and `elements` is 0.
+    `dtypes.Tolerance`). `index`, `actual` and `expected` are of the first of them, numbers as Python writes them.
+    `error` is the largest |actual - expected| of all finite elements. `when` says which launch it was: before timing,
+    or once more with other data after it. `message` is what a contract's own check said; nothing is counted then, and
+    `elements` is 0.
     """
 
     what: str
@@ -173,12 +173,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A launch spec run with one set of values: timed, or only checked where it is a `case`.
+    """A launch spec run with one set of values: timed, or only checked if it is a `case`.
 
-    `values` are those of the swept (or the case's) names, as a reader writes them. `bytes` and `flops`
-    are what the author declares of all launches together; `footprint` is the memory, in bytes, that
-    their arguments name. Of a contract there is a point for each version, which `values["version"]` names, and
-    a case for each of its tests.
+    `values` are those of the swept (or the case's) names, as a reader writes them. `bytes` and `flops` are what the
+    author declares for all launches together. `footprint` is the memory, in bytes, that their arguments name. A
+    contract has a point for each version, which `values["version"]` names, and a case for each of its tests.
     """
 
     values: dict[str, str] = field(default_factory=dict[str, str])
@@ -195,11 +194,11 @@ class Point:
 class Profile:
     """One launch as the GPU's counters saw it, replayed as often as they needed.
 
-    `launch` is which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters`
-    where the GPU's counters were read; `times` where it was not: metrics and lines are then empty, `why` says
-    what refused and what would enable them, and times and resources stand in the run's `launches`. `metrics` are by
-    NVIDIA's names; one that is missing or not a number is not there. `samples` counts all warp samples, those
-    without a line too. `tool` is the version of what `counted_by` names.
+    `launch` says which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters` if
+    the GPU's counters were read. If not, it is `times`: then metrics and lines are empty, `why` says what refused and
+    what would enable them, and times and resources are in the run's `launches`. `metrics` are by NVIDIA's names; one
+    that is missing or not a number is left out. `samples` counts all warp samples, also those without a line. `tool`
+    is the version of what `counted_by` names.
     """
 
     symbol: str
@@ -219,17 +218,17 @@ class Profile:
 
     @property
     def source(self) -> str:
-        """`CUPTI 13.0`."""
+        """Return the source of the counters, such as `CUPTI 13.0`."""
         return f"{self.counted_by} {self.tool}".strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What the compiler made, at one level, of an instance of a kernel that was profiled, or compiled for its `levels`.
+    """What the compiler made, at one level, of a kernel instance that was profiled, or compiled for its `levels`.
 
-    `instance` counts those of one symbol from 0: a JIT gives several one name; `constants` tell them apart. The one of
-    the longest profiled launch comes first. `text` is compressed by zlib and in base64; of a profile, the author's side
-    keeps it as a file and empties the field.
+    `instance` counts those of one symbol from 0: a JIT gives several instances one name, and `constants` distinguish
+    them. The instance of the longest profiled launch comes first. `text` is compressed by zlib and in base64; for a
+    profile, the author's side keeps it as a file and empties the field.
     """
 
     symbol: str
@@ -242,11 +241,11 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The GPU as NVML and the driver name it.
+    """The GPU with NVML's and the driver's facts.
 
-    `reached` are rates per second that a short calibration on this very GPU and driver came to, by the keys of
-    `calibration.SOURCES` (`dram` in bytes, `fp32` and `fp16 tensor` in operations); empty where there was none yet.
-    `exclusive`: one process at a time may use it (its compute mode).
+    `reached` are rates per second that a short calibration reached on exactly this GPU and driver, by the keys of
+    `calibration.SOURCES` (`dram` in bytes, `fp32` and `fp16 tensor` in operations); empty if there was none yet.
+    `exclusive`: only one process at a time may use it (its compute mode).
     """
 
     name: str
@@ -282,7 +281,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Kernels of one name in a call; `library` is whose they are, empty for the candidate's own. `ns` is of all of them."""
+    """Kernels of one name in a call. `library` is the library that they belong to, "" for the candidate's own. `ns`
+    is the time of all of them.
+    """
 
     name: str
     library: str
@@ -292,8 +293,8 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFinding:
-    """What a policy is about, found in a candidate whose answers are right: `why` has the share or the error. Where it is not
-    `allowed` there is no score.
+    """What a policy is about, found in a candidate whose answers are right. `why` has the share or the error. If it
+    is not `allowed` there is no score.
     """
 
     name: Policy
@@ -306,7 +307,9 @@ RIGHT: Final = "right"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Arguments beyond those that a problem draws: which family, of which argument. `answer` is `right`, `wrong`, or why it was left out."""
+    """Arguments beyond those that a problem draws: of which family, in place of which argument. `answer` is `right`,
+    `wrong`, or why it was left out.
+    """
 
     family: str
     argument: str
@@ -350,18 +353,17 @@ class Judged:
 
     @property
     def policy(self) -> PolicyFinding | None:
-        """The first that forbids a score; None where none does."""
+        """Return the first finding that forbids a score. Return None if none does."""
         return next((finding for finding in self.policies if not finding.allowed), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run on a rented GPU is charged for, as far as the author's side saw it.
+    """What a run on a rented GPU is charged, as far as the author's side saw it.
 
-    `seconds` are its container's during the run, its start included where the run started it. `usd` are
-    dollars for them at `rates`, in words whose prices these are; None where a price is not known.
-    `idle_usd` is what the container costs if it waits for another run as long as it may; None where
-    that is not known, or it does not wait.
+    `seconds` are its container's during the run, with its start if the run started it. `usd` is the cost in dollars
+    at `rates`, which says whose prices these are; None if a price is not known. `idle_usd` is what the container
+    costs if it waits for another run as long as it may; None if that is not known, or it does not wait.
     """
 
     gpu: str
@@ -392,8 +394,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Debugger:
-    """A debugger's end of a session waits on this machine, for a client that speaks the debug adapter protocol. It is for
-    one program instance of a kernel; `why` says why this one, empty for the first.
+    """A debugger's end of a session waits on this machine, for a client that speaks the debug adapter protocol. It is
+    for one program instance of a kernel. `why` says why this one, "" for the first.
     """
 
     run: str
@@ -407,7 +409,9 @@ class Debugger:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What a program that still runs has launched until now: all of it, not what is new. Its timings have no samples."""
+    """What a program that still runs has launched until now: all of it, not only what is new. Its timings have no
+    samples.
+    """
 
     run: str
     launches: tuple[Launches, ...]
@@ -416,7 +420,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The compiler is done. `files` are the sources it read (headers included), by content hash."""
+    """The compiler is done. `files` are the sources that it read (headers included), by content hash."""
 
     run: str
     problems: tuple[Problem, ...] = ()
@@ -449,7 +453,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """A file that a program left in its folder: its path relative to it, with `/` between the parts, and its size in bytes.
+    """A file that a program left in its folder: its relative path, with `/` between the parts, and its size in bytes.
     `content` is compressed by zlib and in base64; the author's side writes the file and empties the field.
     """
 
@@ -460,8 +464,8 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class RanSet:
-    """One parameter set of a test that was a driver. `id` is pytest's, `launches` how many launches of each kernel, by
-    symbol, began in it; `why` is the reason for which it was skipped.
+    """One parameter set of a test that was a driver. `id` is pytest's. `launches` is how many launches of each
+    kernel, by symbol, began in it. `why` is why it was skipped.
     """
 
     id: str
@@ -473,12 +477,14 @@ class RanSet:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A launch that a driver made, as a launch spec: its `statements` in order, or `why` there are none, and what to do.
+    """A launch that a driver made, as a launch spec: its `statements` in order, or `why` there are none, and what to
+    do.
 
-    `data` is the content of the file that they load from, compressed by zlib and in base64; `file` is its name. `launch` is the
-    launch's number, from 1, of the `seen` ones of this kernel. `random` are the tensors whose values are random in the spec, `kept` those
-    that are stored as they were, `orderly` says that launching it again gave the same bytes. `relaunched_ns` is the median of 20 launches, one
-    after the other, on what was captured; in nanoseconds.
+    `data` is the content of the file that they load from, compressed by zlib and in base64; `file` is its name.
+    `launch` is the launch's number, from 1, of the `seen` ones of this kernel. `random` are the tensors whose values
+    are random in the spec, `kept` those that are stored as they were. `orderly` says that launching it again gave the
+    same bytes. `relaunched_ns` is the median of 20 launches, one after the other, on what was captured; in
+    nanoseconds.
     """
 
     kernel: str
@@ -500,14 +506,13 @@ class Captured:
 class Finished:
     """The end of a run, always the last event with its id.
 
-    `files` are the user's own files that were read besides the main one, by content hash. `points` are
-    what a launch spec was run with; `launches` are then those of the first one. `report` is the profiler's own
-    file, or a tar of the files that a compilation was to keep, compressed by zlib and in base64; the author's side keeps
-    it as a file and empties the field. `dumps` are of
-    the kernels of `profiles`, or of those that were compiled. `judged` is the judge's word, where it was asked for.
-    `brought` are files that `exec` brings back. Of a traced run `report` is the trace, and `operators` are those that took longest.
-    `sets` are the parameter sets of a driver that ran, in pytest's order, and `sets_left` counts those that did not. `captured` is a
-    launch of a driver's, where one was to be taken.
+    `files` are the user's own files that were read besides the main one, by content hash. `points` are the sets of
+    values of a launch spec; `launches` are then those of the first one. `report` is the profiler's own file, or a tar
+    of the files that a compilation was asked to keep, compressed by zlib and in base64; the author's side keeps it as
+    a file and empties the field. `dumps` are of the kernels of `profiles`, or of those that were compiled. `judged`
+    is the judge's result, if it was asked for. `brought` are files that `exec` brings back. For a traced run `report`
+    is the trace, and `operators` are those that took longest. `sets` are the parameter sets of a driver that ran, in
+    pytest's order; `sets_left` counts those that did not. `captured` is a driver's launch, if one was to be captured.
     """
 
     run: str
@@ -544,8 +549,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """The `ncu` of a machine. `permitted` says whether it may read the GPU's counters, None where nothing has been
-    tried and the driver does not say. Where it may not, `why` is the sentence who refuses and what would enable it.
+    """The `ncu` of a machine. `permitted` says whether it may read the GPU's counters; None if nothing has been tried
+    and the driver does not say. If it may not, `why` is the sentence that says who refuses and what would enable it.
     """
 
     path: str
@@ -556,11 +561,11 @@ class Profiler:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has. `packages` maps a name to its version or None where it is missing; `sanitizer` is the
-    version of compute-sanitizer, looked for where there is a GPU, and `cupti` that of the CUPTI that counts launch specs.
+    """What this machine has. `packages` has each package's version, None if it is missing. `sanitizer` is the version
+    of compute-sanitizer, looked for if there is a GPU, and `cupti` that of the CUPTI that counts launch specs.
 
-    `python_path` are the folders that its Python looks for modules in besides its own installation's:
-    of PYTHONPATH and of packages installed for editing.
+    `python_path` are the folders in which its Python looks for modules besides its own installation's: of PYTHONPATH
+    and of packages installed for editing.
     """
 
     run: str
@@ -581,12 +586,12 @@ class Machine:
 
 
 def ok(run: str, **known: Any) -> Finished:
-    """A run that did what was asked; `known` are fields of `Finished`."""
+    """Return the end of a run that did what was asked. `known` are fields of `Finished`."""
     return Finished(run, "ok", **known)
 
 
 def failed(run: str, failure: Failure, **known: Any) -> Finished:
-    """A run that failed for this reason; `known` are fields of `Finished`."""
+    """Return the end of a run that failed for this reason. `known` are fields of `Finished`."""
     return Finished(run, failure.category, failure, **known)
 
 
@@ -597,14 +602,14 @@ Event = Stage | Output | Debugger | Launched | Built | Group | Finished | Machin
 
 
 def encode(message: Event | Request) -> str:
-    """One line of JSON; requests gain the `kind` that names them."""
+    """Encode a message as one line of JSON. Requests gain the `kind` that names them."""
     data = _values(message)
     data.setdefault("kind", type(message).__name__.lower())
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=_values)
 
 
 def _values(record: object) -> dict[str, Any]:
-    """A message's fields: `dataclasses.asdict` would copy each time of thousands of launches."""
+    """Return a message's fields. `dataclasses.asdict` would copy each time of thousands of launches."""
     return {name: getattr(record, name) for name in _names(type(record))}
 
 
@@ -615,5 +620,5 @@ def _names(cls: Any) -> tuple[str, ...]:
 
 
 def content_hash(content: bytes) -> str:
-    """The hash by which both sides name a file's content."""
+    """Return the hash by which both sides name a file's content."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,8 +1,8 @@
-"""Which compiler flags of a workspace are used.
+"""Decides which compiler flags of a workspace are used.
 
-nvcc puts its arguments, file names and even the current folder into a command line for a shell and
-escapes neither `$` nor the backquote: a macro value of `$(…)` is executed. GCC in turn expands a
-word that begins with `@` into the contents of a file. An untrusted workspace gets neither.
+nvcc puts its arguments, file names and even the current folder into a command line for a shell and escapes neither
+`$` nor the backquote: a macro value of `$(…)` is executed. GCC in turn expands a word that begins with `@` into the
+contents of a file. An untrusted workspace gets neither.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ PHASE_VALUES = {
 
 
 def is_shell_active(text: str) -> bool:
-    """Whether the shell that nvcc starts would see more than text."""
+    """Say whether the shell that nvcc starts would see more than text."""
     return bool(_SHELL_ACTIVE.search(text))
 
 
 def allowed_flags(flags: Sequence[str], trusted: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flags that are used, and one sentence for each that is not.
+    """Return the flags that are used, and one sentence for each that is not.
 
-    From an untrusted workspace only flags that cannot start a program or read options from a file
-    are taken. Flags that choose what nvcc produces are ours, trusted or not.
+    An untrusted workspace may only use flags that cannot start a program or read options from a file. Flags that
+    choose what nvcc produces are ours, trusted or not.
     """
     kept: list[str] = []
     refused = [

@@ -1,14 +1,14 @@
 """Theoretical occupancy: how many blocks of a kernel one multiprocessor can hold at once.
 
-The capacities are those of the CUDA Programming Guide's table "Technical Specifications per Compute
-Capability" (CUDA 13.0), which CCCL's `cuda/__device/arch_traits.h` repeats; the allocation rules are those of `cuda_occupancy.h` of the CUDA toolkit
-13.0, which the tests compile and compare with. Sizes are bytes, registers are 32-bit registers per
+The capacities are those of the CUDA Programming Guide's table "Technical Specifications per Compute Capability" (CUDA
+13.0), which CCCL's `cuda/__device/arch_traits.h` repeats. The allocation rules are those of `cuda_occupancy.h` of the
+CUDA toolkit 13.0, which the tests compile and compare with. Sizes are bytes, registers are 32-bit registers per
 thread. Pure and shared by both sides.
 
-Not modelled, because nothing public states them: how many clusters fit a GPU (that depends on how
-its multiprocessors are wired into GPCs; ask `cuOccupancyMaxActiveClusters` there), the "virtual
-resources" of compute capability 10 and later (no compiler reports their use), and an L1 carve-out
-other than the default, which leaves all of the shared memory to the kernel.
+Some things are not modelled, because nothing public states them: how many clusters fit a GPU (that depends on how its
+multiprocessors are wired into GPCs; ask `cuOccupancyMaxActiveClusters` there), the "virtual resources" of compute
+capability 10 and later (no compiler reports their use), and an L1 carve-out other than the default, which leaves all
+of the shared memory to the kernel.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class MultiprocessorLimits:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks and warps resident on one multiprocessor, and what keeps them from being more.
+    """Blocks and warps resident on one multiprocessor, and what limits them.
 
-    `limits` has the blocks per multiprocessor that each resource alone would allow; a resource that
-    sets no limit is absent. `limiters` are those with the lowest limit. Where the kernel cannot be
-    launched at all, `blocks` and `warps` are 0 and `reason` says why; else `reason` is None.
+    `limits` has the blocks per multiprocessor that each resource alone would allow; a resource that sets no limit is
+    absent. `limiters` are those with the lowest limit. If the kernel cannot be launched at all, `blocks` and `warps`
+    are 0 and `reason` says why; else `reason` is None.
     """
 
     blocks: int
@@ -78,7 +78,7 @@ class Occupancy:
 
     @property
     def fraction(self) -> float:
-        """Resident warps over the most there can be, 0 to 1."""
+        """Return the resident warps over the most there can be, 0 to 1."""
         return self.warps / self.max_warps
 
 
@@ -123,7 +123,7 @@ _SPELLING = re.compile(r"(?:sm_|compute_)?(\d{1,4})\.?(\d)[af]?")
 
 
 def limits(architecture: str) -> MultiprocessorLimits | None:
-    """The capacities of `sm_90a`, `sm_100f`, `compute_89`, `90` or `9.0`; None if it is not known."""
+    """Return the capacities of `sm_90a`, `sm_100f`, `compute_89`, `90` or `9.0`. Return None if they are not known."""
     match = _SPELLING.fullmatch(architecture.strip())
     return LIMITS.get((int(match[1]), int(match[2]))) if match else None
 
@@ -139,13 +139,12 @@ def occupancy(
     max_threads: int | None = None,
     max_dynamic_shared: int | None = None,
 ) -> Occupancy | None:
-    """The occupancy of a kernel launched with `threads` threads per block.
+    """Return the occupancy of a kernel launched with `threads` threads per block.
 
-    `barriers` is the number of block barriers it uses, as ptxas reports it. `max_threads` is its
-    launch bound. `max_dynamic_shared` is what it was opted in to by
-    `cudaFuncAttributeMaxDynamicSharedMemorySize`; None assumes that it was opted in to as much as it
-    needs. None for an architecture that is not in the table, and for what no kernel has: a negative
-    amount, or a block without a thread.
+    `barriers` is the number of block barriers it uses, as ptxas reports it. `max_threads` is its launch bound.
+    `max_dynamic_shared` is what `cudaFuncAttributeMaxDynamicSharedMemorySize` opted it in to; None assumes as much as
+    it needs. Return None for an architecture that is not in the table, and for what no kernel has: a negative amount,
+    or a block without a thread.
     """
     sm = limits(architecture)
     if sm is None or threads <= 0 or min(registers, static_shared, dynamic_shared, barriers) < 0:
@@ -183,7 +182,7 @@ def occupancy(
 
 
 def of_launch(launches: Launches, architecture: str, compiled: Iterable[Resources] = ()) -> Occupancy | None:
-    """Theoretical occupancy of the launch as it was made, with the compiler's number of barriers."""
+    """Return the theoretical occupancy of the launch as it was made, with the compiler's number of barriers."""
     if launches.registers is None:
         return None
     x, y, z = launches.block
@@ -197,7 +196,7 @@ def of_launch(launches: Launches, architecture: str, compiled: Iterable[Resource
 
 
 def with_occupancy(finished: Finished) -> Finished:
-    """A run's end with the occupancy of each of its launches, where its GPU and the launch's registers are known."""
+    """Return a run's end with the occupancy of each of its launches, if its GPU and the launch's registers are known."""
     capability = finished.device.capability if finished.device else None
     if capability is None:
         return finished
@@ -227,12 +226,12 @@ def best(
     barriers: int = 0,
     max_threads: int | None = None,
 ) -> tuple[int, Occupancy] | None:
-    """The highest occupancy any block size reaches, and the smallest block size that reaches it.
+    """Return the highest occupancy that any block size reaches, and the smallest block size that reaches it.
 
-    The smallest, because more threads per block then buy no occupancy and cost a longer tail and
-    wider barriers; `cudaOccMaxPotentialOccupancyBlockSize` names the largest instead. Only whole warps
-    are tried. `dynamic_shared` does not change with the block size. None where the architecture is
-    not known; `reason` is set where no block size can be launched.
+    It is the smallest, because more threads per block then gain no occupancy and cost a longer tail and wider
+    barriers; `cudaOccMaxPotentialOccupancyBlockSize` names the largest instead. Only whole warps are tried.
+    `dynamic_shared` does not change with the block size. Return None if the architecture is not known. `reason` is
+    set if no block size can be launched.
     """
     top = MAX_THREADS_PER_BLOCK if max_threads is None else min(max_threads, MAX_THREADS_PER_BLOCK)
     best_yet: tuple[int, Occupancy] | None = None

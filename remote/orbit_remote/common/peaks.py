@@ -1,11 +1,10 @@
 """The peaks of a GPU, and what a rate above a peak means.
 
-Peaks come from the GPU's own clocks and widths where they are known: that is the ceiling of the very
-GPU that ran. NVIDIA's datasheets serve where only the name is known; they state some rates at a lower
-clock than the GPU allows (the H100 SXM's 989 TFLOP/s of FP16 are at 1.83 GHz, the GPU goes to 1.98), so
-the two differ by up to a tenth. Rates are per second: bytes or floating-point operations, a fused
-multiply-add counted as two, matrices dense. On GeForce boards the tensor rates hold for FP16
-accumulation; with FP32 accumulation they are half.
+Peaks come from the GPU's own clocks and widths if they are known: that is the ceiling of the very GPU that ran.
+NVIDIA's datasheets are used if only the name is known. They state some rates at a lower clock than the GPU allows
+(the H100 SXM's 989 TFLOP/s of FP16 are at 1.83 GHz, the GPU goes to 1.98), so the two differ by up to a tenth. Rates
+are per second: bytes or floating-point operations, a fused multiply-add counted as two, matrices dense. On GeForce
+boards the tensor rates hold for FP16 accumulation; with FP32 accumulation they are half.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What is known of a GPU's ceilings; an operation that is absent is not known."""
+    """The known ceilings of a GPU. An absent operation is not known."""
 
     dram: Peak | None
     flops: Mapping[Operation, Peak]
@@ -157,8 +156,8 @@ _ALIASES = {
 
 
 def peaks(device: Device) -> Peaks:
-    """The ceilings of a GPU: from its own clocks and widths where known, else from its datasheet; the datasheet and
-    what it was measured to reach (`Device.reached`) beside them.
+    """Return the ceilings of a GPU: from its own clocks and widths if known, else from its datasheet. The datasheet
+    and what it was measured to reach (`Device.reached`) stand beside them.
     """
     name = device.name.removeprefix("NVIDIA ").removeprefix("Tesla ").rstrip("!")
     sheet = _SHEETS.get(_ALIASES.get(name, name))
@@ -175,7 +174,7 @@ def peaks(device: Device) -> Peaks:
 
 
 def _beside(peak: Peak | None, rate: float, source: str) -> Peak:
-    """With what a datasheet states, which serves where nothing else is known."""
+    """Add what a datasheet states to a peak. It is the peak if nothing else is known."""
     return replace(peak, stated=(rate, source)) if peak else Peak(rate, source)
 
 
@@ -201,14 +200,14 @@ def _flops(device: Device) -> dict[Operation, Peak]:
 
 
 def rate(amount: float | None, nanoseconds: float | None) -> float | None:
-    """Bytes or operations per second; None where either is not known or the time is not positive."""
+    """Return bytes or operations per second. Return None if either is not known or the time is not positive."""
     if amount is None or nanoseconds is None or nanoseconds <= 0:
         return None
     return amount * 1e9 / nanoseconds
 
 
 def share(measured: float | None, peak: Peak | None) -> float | None:
-    """The share of the peak, 0 to 1; above 1 ask `suspect` before showing it. None if not known."""
+    """Return the share of the peak, 0 to 1, or None if not known. Above 1 ask `suspect` before showing it."""
     return None if measured is None or peak is None else measured / peak.rate
 
 
@@ -224,12 +223,12 @@ def suspect(
     footprint: int | None = None,
     l2_bytes: int | None = None,
 ) -> Suspect | None:
-    """Why a rate cannot be what it claims; None where it is at most the peak, or nothing is known.
+    """Return why a rate cannot be what it claims. Return None if it is at most the peak, or nothing is known.
 
-    `declared` says that the amount is what the author declared rather than what counters counted.
-    `footprint` is the distinct memory of one launch in bytes: give it for rates of memory only. One
-    that fits in L2 may be served from there, so its rate is no rate of DRAM ("L2-resident"). Else the
-    author's "declared amount" is the first suspect, and without one our own "measurement".
+    `declared` says that the amount is what the author declared and not what counters counted. `footprint` is the
+    distinct memory of one launch in bytes; give it only for rates of memory. A footprint that fits in L2 may be
+    served from there, so its rate is no rate of DRAM ("L2-resident"). Otherwise the author's "declared amount" is the
+    first suspect, and without one our own "measurement".
     """
     if measured is None or peak is None or measured <= peak.rate:
         return None

@@ -1,4 +1,4 @@
-"""Text of compilers, programs and files, without the control sequences that a terminal would obey."""
+"""Cleans text of compilers, programs and files of the control sequences that a terminal would obey."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 
 
 def visible(text: str) -> str:
-    """Each control character but tab and line end as a replacement character, and one that changes the order of others as `<U+202E>`."""
+    """Return a text with each control character except tab and line end as a replacement character. A character that
+    changes the order of others becomes `<U+202E>`.
+    """
     shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
     return shown if shown.isascii() else _DIRECTION.sub(lambda sign: f"<U+{ord(sign[0]):04X}>", shown)
 
 
 def in_a_line(text: str) -> str:
-    """As `visible`, line ends too: a name of somebody's file does not begin a line of ours."""
+    """Return a text as `visible` does, with line ends replaced too: a name of somebody's file does not begin a line
+    of ours.
+    """
     return visible(text).replace("\n", "\N{REPLACEMENT CHARACTER}")
 
 
 def plain(text: str) -> str:
-    """Colours taken out, and control characters with them."""
+    """Remove colours and control characters."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text.replace("\r\n", "\n")))

@@ -1,4 +1,4 @@
-"""An exception of user code, in its own words, at the user's own line."""
+"""Explains an exception of user code in its own words, at the user's own line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A failed run, for people; `code` is the CUDA error's name where it was one."""
+    """A failed run, for people. `code` is the CUDA error's name if it was one."""
 
     failure: Failure
     problems: tuple[Problem, ...]
@@ -78,7 +78,7 @@ class ErrorFrame:
 
 
 def explain(error: BaseException, path: str) -> Explained:
-    """`path` is the file that was run; frames of it and of the user's other files are shown."""
+    """Explain an exception. `path` is the file that was run. Frames of it and of the user's other files are shown."""
     if isinstance(error, SyntaxError) and error.filename:
         return _syntax_error(error)
     if compilation := _compilation_errors(error):
@@ -117,13 +117,13 @@ def explain(error: BaseException, path: str) -> Explained:
 
 
 def _last_line(error: BaseException) -> str:
-    """The source line that raised it; empty where that is not known."""
+    """Return the source line that raised it, or "" if that is not known."""
     frames = traceback.extract_tb(error.__traceback__)
     return (frames[-1].line if frames else None) or ""
 
 
 def _refused(error: BaseException, language: str, words: str, launched: Place | None, path: str) -> Explained:
-    """What a compiler of another kernel language said, at the lines that it names."""
+    """Return what a compiler of another kernel language said, at the lines that it names."""
     notes = (Note("compiled for this launch", launched),) if launched else ()
     if problems := _of_embedded(error, words, path):
         first = problems[0]
@@ -137,7 +137,7 @@ def _refused(error: BaseException, language: str, words: str, launched: Place | 
 
 
 def _missing(module: str, place: Place | None, path: str) -> Explained:
-    """The Python lacks what every file of kernels needs: nothing is wrong with the file."""
+    """Return that the Python lacks what every file of kernels needs: nothing is wrong with the file."""
     if place is None:  # we imported it before the file did
         lines = enumerate(linecache.getlines(path), 1)
         at = next((n for n, line in lines if re.match(rf"\s*(?:import|from)\s+{module}\b", line)), None)
@@ -150,7 +150,7 @@ def _missing(module: str, place: Place | None, path: str) -> Explained:
 
 
 def _words(error: BaseException) -> str:
-    """What an exception says; nothing where its own `__str__`, user code as well, fails."""
+    """Return what an exception says. Return "" if its own `__str__`, which may be user code, fails."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - whatever it raises
@@ -158,7 +158,7 @@ def _words(error: BaseException) -> str:
 
 
 def cuda_error(error: BaseException) -> str | None:
-    """The CUDA error that an exception reports, by the driver's name."""
+    """Return the CUDA error that an exception reports, by the driver's name."""
     words = _words(error)
     name = type(error).__name__
     if name == "OutOfMemoryError":
@@ -174,7 +174,7 @@ def cuda_error(error: BaseException) -> str | None:
 
 
 def left(code: object) -> tuple[int, Explained | None]:
-    """What `raise SystemExit(code)` means for a process: its exit status, and why that is a failure."""
+    """Return what `raise SystemExit(code)` means for a process: its exit status, and why that is a failure."""
     if code is None:
         return 0, None
     status = code & 0xFF if isinstance(code, int) else 1
@@ -189,13 +189,15 @@ def _at(
     message: str, tool: str, place: Place | None, notes: tuple[Note, ...], *,
     category: Any = "runtime error", remedy: str = "", code: str | None = None, words: str = "",
 ) -> Explained:  # fmt: skip
-    """`words` is the failure's message where the problem's has more, as its remedy."""
+    """Return a failure with its problem. `words` is the failure's message if the problem's has more, such as its
+    remedy.
+    """
     failure = Failure(category, words or message, remedy, retryable=code in OF_THE_MACHINE, place=place)
     return Explained(failure, (Problem("error", message, tool, place, code, notes=notes),), code)
 
 
 def cuda_failure(error: CudaError) -> Explained:
-    """A failure that the program itself did not report."""
+    """Return a failure that the program itself did not report."""
     message = f"{error.name} (reported by {error.function}); the program did not stop for it"
     category, remedy = _of(error.name)
     explained = _at(message, "cuda", None, (), category=category, remedy=remedy, code=error.name)
@@ -203,7 +205,7 @@ def cuda_failure(error: CudaError) -> Explained:
 
 
 def _of(cuda: str) -> tuple[Any, str]:
-    """Whose failure a CUDA error is, and what to do."""
+    """Return whose failure a CUDA error is, and what to do."""
     if cuda in OF_THE_MACHINE:
         return "infrastructure", OF_THE_MACHINE[cuda][1]
     return "runtime error", _REMEDIES.get(cuda, "")
@@ -222,7 +224,7 @@ def with_cause(explained: Explained, error: CudaError) -> Explained:
 
 
 def at_kernel(explained: Explained, places: Mapping[str, Place]) -> Explained:
-    """Where a failure names a kernel but no line, put it on the kernel; else note where the kernel is."""
+    """Put a failure that names a kernel but no line on the kernel. For any other failure, note where the kernel is."""
     place = places.get(explained.failure.symbol or "")
     if place is None:
         return explained
@@ -241,7 +243,7 @@ def at_kernel(explained: Explained, places: Mapping[str, Place]) -> Explained:
 
 
 def _syntax_error(error: SyntaxError) -> Explained:
-    """Python counts the columns of a SyntaxError in code points from 1, and an end of 0 is no end."""
+    """Return a syntax error. Python counts its columns in code points from 1, and an end of 0 is no end."""
     place = None
     if error.filename and error.lineno:
         end = error.end_offset if error.end_lineno == error.lineno and error.end_offset else None
@@ -251,7 +253,7 @@ def _syntax_error(error: SyntaxError) -> Explained:
 
 
 def _frames(error: BaseException, path: str) -> tuple[Place | None, tuple[Note, ...]]:
-    """The innermost frame in the user's files, and the way to it from the outside in."""
+    """Return the innermost frame in the user's files, and the way to it from the outside in."""
     frames = list(user_frames(error.__traceback__, path))
     if not frames:
         return None, ()
@@ -286,7 +288,7 @@ def _position(code: Any, lasti: int, file: str, line: int) -> Place:
 
 
 def points(text: str, offset: int | None) -> int:
-    """Code points before a UTF-8 byte offset: Python's trees and code objects count bytes."""
+    """Return the code points before a UTF-8 byte offset: Python's trees and code objects count bytes."""
     return len(text.encode()[:offset].decode(errors="replace"))
 
 
@@ -314,7 +316,7 @@ def is_users(file: str, path: str) -> bool:
 
 
 def _real(file: str) -> str:
-    """Without links."""
+    """Return a path without links."""
     folder, name = os.path.split(file)
     if not os.path.isabs(folder) or name in ("", ".", ".."):  # noqa: PTH117 - texts, by the thousand
         return os.path.realpath(file)
@@ -323,7 +325,9 @@ def _real(file: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def _real_absolute(folder: str, name: str) -> str:
-    """As of the first look: each link of a path costs one at the disk, and each job asks about a thousand modules."""
+    """Return an absolute path without links. The folder's is cached: each link of a path costs a look at the disk,
+    and each job asks about a thousand modules.
+    """
     path = os.path.join(_real_folder(folder), name)  # noqa: PTH118
     return os.path.realpath(path) if os.path.islink(path) else path  # noqa: PTH114
 
@@ -337,7 +341,7 @@ def _real_folder(folder: str) -> str:
 
 
 def _compilation_errors(error: BaseException) -> list[Any]:
-    """The CompilationErrors of a chain, outermost (the kernel) first, innermost (a helper) last."""
+    """Return the CompilationErrors of a chain, outermost (the kernel) first, innermost (a helper) last."""
     errors = sys.modules.get("triton.compiler.errors")
     chain: list[Any] = []
     at: BaseException | None = error
@@ -349,7 +353,7 @@ def _compilation_errors(error: BaseException) -> list[Any]:
 
 
 def _hashed(error: BaseException) -> SimpleNamespace | None:
-    """The kernel's text and the node that Triton refused while it hashed the kernel, which it does before it compiles."""
+    """Return the kernel's text and the node that Triton refused while it hashed the kernel, before compiling it."""
     source: str | None = None
     node: Any = None
     at = error.__traceback__
@@ -376,7 +380,7 @@ def _of_reference(named: SimpleNamespace, words: str, launched: Place | None, pa
 
 
 def static_assert(error: BaseException) -> str | None:
-    """The words of a `tl.static_assert` that failed, if that is what the error is."""
+    """Return the words of a `tl.static_assert` that failed, if the error is one."""
     kinds = (
         compilation_error
         for compilation_error in _compilation_errors(error)
@@ -416,7 +420,9 @@ _CALLED = re.compile(r"\Aunhashable type: '(?P<kind>\w+)'\Z")
 
 
 def _plain(message: str) -> str:
-    """Triton's front end says `repr` of an exception where Python's own rules refuse: the words are enough."""
+    """Simplify a message. If Python's own rules refuse, Triton's front end shows the `repr` of an exception; its
+    words are enough.
+    """
     if raised := _RAISED.match(message):
         message = str(ast.literal_eval(raised["words"]))
     if operator := _OPERATOR.match(message):
@@ -450,8 +456,9 @@ def _compilation_place(error: Any) -> Place | None:
 
 
 def _named(error: Any) -> Any:
-    """The node that an error is about. What Triton does not find while it looks through an `if` for `return`, it reports at
-    the `if`, a function within a kernel at its arguments, and all of a loop or call where its iterator or a keyword is wrong.
+    """Return the node that an error is about. If Triton misses something while it looks through an `if` for `return`,
+    it reports the `if`. It reports a function within a kernel at its arguments, and all of a loop or call if its
+    iterator or a keyword is wrong.
     """
     words = str(getattr(error, "error_message", "") or getattr(error, "__cause__", None) or "")
     if isinstance(error.node, ast.For) and re.search(r"Only `range`|has no attribute 'func'", words):
@@ -476,7 +483,7 @@ def _named(error: Any) -> Any:
 
 
 def _jit_function(source: str | None) -> Any:
-    """The JIT function whose source an error carries: the error itself does not say which it was."""
+    """Return the JIT function whose source an error carries. The error itself does not say which it was."""
     callable_type = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
     if source is None or callable_type is None:
         return None
@@ -494,7 +501,7 @@ _functions: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary(
 
 
 def definition(function: Any) -> tuple[str, int, int]:
-    """(file, line of `def`, its indentation) of a JIT function, decorators left out."""
+    """Return (file, line of `def`, its indentation) of a JIT function, without its decorators."""
     code = function.fn.__code__
     before = 0
     for before, line in enumerate(function.raw_src):
@@ -523,7 +530,7 @@ _NEAR = 40
 
 
 def _compiler(error: BaseException) -> str:
-    """The language whose compiler refused a kernel with this error; empty for any other error."""
+    """Return the language whose compiler refused a kernel with this error, or "" for any other error."""
     kind = type(error)
     if kind is RuntimeError and str(error).startswith("Error building extension"):
         return "nvcc"  # of torch.utils.cpp_extension
@@ -532,14 +539,16 @@ def _compiler(error: BaseException) -> str:
 
 
 def _named_line(words: str, path: str) -> Place | None:
-    """The first line of the author's file that an error's words name: `File "k.py", line 8`, `at /a/k.py:8`, `k.py (8)`."""
+    """Return the first line of the author's file that an error's words name: `File "k.py", line 8`, `at /a/k.py:8`,
+    `k.py (8)`.
+    """
     name = re.escape(Path(path).name)
     named = re.search(rf"""(?<![\w.-]){name}["']?(?:, line |:| \()(\d{{1,7}})\b""", words)
     return Place(path, int(named[1])) if named and int(named[1]) > 0 else None
 
 
 def _of_embedded(error: BaseException, words: str, path: str) -> list[Problem]:
-    """The errors of CUDA C++ that stands in strings of the author's file, at their lines there."""
+    """Return the errors of CUDA C++ in strings of the author's file, at their lines there."""
     problems: list[Problem] = []
     for match in _OF_NVCC.finditer(words):
         if match["severity"] == "error" and len(problems) < _MOST_PROBLEMS:
@@ -555,7 +564,7 @@ def _of_embedded(error: BaseException, words: str, path: str) -> list[Problem]:
 
 
 def _source(error: BaseException, file: str) -> list[str]:
-    """What was compiled: CuPy's error has it, torch leaves it in a file."""
+    """Return the lines that were compiled: CuPy's error has them, torch leaves them in a file."""
     text = getattr(error, "source", None)
     if not isinstance(text, str):
         try:
@@ -566,7 +575,7 @@ def _source(error: BaseException, file: str) -> list[str]:
 
 
 def same_line(source: Sequence[str], line: int, lines: Sequence[str]) -> int | None:
-    """The number in `lines` of a line of `source`; both count from 1. If the line is repeated, the one
+    """Return the number in `lines` of a line of `source`. Both count from 1. If the line is repeated, take the one
     whose neighbours match best.
     """
     if not 0 < line <= len(source) or not source[line - 1].strip():

@@ -1,10 +1,9 @@
-"""Somebody's files: the one way to read them in both packages, and to write one atomically.
+"""Reads somebody's files, for both packages, and writes a file atomically.
 
-What a workspace, a header, a `#line` or a cache names may be a FIFO, a device, a folder, a link to any of
-these, or larger than the memory. Here only a regular file is opened, nothing waits for a writer, and a
-`Limit` bounds what is read. Every function raises OSError, whose `strerror` says what is wrong with the
-file, and ValueError for what is no path of this system. Reading takes time: call it
-off the event loop.
+A name in a workspace, a header, a `#line` or a cache may be that of a FIFO, a device, a folder, a link to any of
+these, or of a file larger than the memory. Here only a regular file is opened, nothing waits for a writer, and a
+`Limit` bounds what is read. Every function raises OSError, whose `strerror` says what is wrong with the file, and
+ValueError for a text that is no path of this system. Reading takes time: call it off the event loop.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _KINDS: Final = (
 
 
 def opened(path: Name, *, within: int | None = None) -> BinaryIO:
-    """The regular file `path`, unbuffered; links are followed unless `within`, an open folder that `path` is
-    relative to, is given.
+    """Open the regular file `path`, unbuffered. Links are followed unless `within` is given, an open folder to which
+    `path` is relative.
     """
     follow = within is None
     _check(os.stat(path, dir_fd=within, follow_symlinks=follow), path)  # to open a device can have effects
@@ -55,13 +54,13 @@ def _check(status: os.stat_result, path: Name) -> None:
 
 
 def read(path: Name, limit: Limit, *, within: int | None = None) -> bytes:
-    """All of the file; OSError where it is larger than the limit."""
+    """Read all of the file. Raises OSError if it is larger than the limit."""
     with opened(path, within=within) as file:
         return rest(file, limit, path)
 
 
 def rest(file: BinaryIO, limit: Limit, path: Name) -> bytes:
-    """What follows in an open file. Raises OSError where that is larger than the limit."""
+    """Read what follows in an open file. Raises OSError if that is larger than the limit."""
     size = os.fstat(file.fileno()).st_size
     if size - file.tell() <= limit.most:
         content = upto(file, limit.most + 1)  # it may grow while it is read, and files of /proc have no size
@@ -71,18 +70,20 @@ def rest(file: BinaryIO, limit: Limit, path: Name) -> bytes:
 
 
 def text(path: Name, limit: Limit) -> str:
-    """All of the file as UTF-8, what is none replaced, without a byte order mark."""
+    """Read all of the file as UTF-8, with invalid bytes replaced, without a byte order mark."""
     return read(path, limit).decode("utf-8-sig", "replace")
 
 
 def head(path: Name, limit: Limit) -> bytes:
-    """What stands before the limit; the rest is not read."""
+    """Read what stands before the limit. The rest is not read."""
     with opened(path) as file:
         return upto(file, limit.most)
 
 
 def file_hash(path: Name) -> str | None:
-    """`messages.content_hash` of the file, without holding it; None where it cannot be read, which nothing hashes to."""
+    """Return `messages.content_hash` of the file, without holding its content. Return None if it cannot be read;
+    nothing hashes to None.
+    """
     hasher = blake2b(digest_size=16)
     left = HASHED.most
     try:
@@ -106,8 +107,8 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file that readers find whole or as it was, readable by its owner alone; its folders are made. Nothing
-    half-written stays.
+    """Write a file so that readers find it complete or as it was, readable by its owner alone. Its folders are made.
+    No partial file stays.
     """
     from tempfile import mkstemp  # 10 ms of an import
 

@@ -1,4 +1,6 @@
-"""What the author's side asks of the GPU side: jobs above all. `messages` has what comes back, and says how both are written."""
+"""What the author's side asks of the GPU side, above all jobs. `messages` has the answers, and says how both are
+written.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ BY_AUTHOR: frozenset[Through] = frozenset(("program", "driver"))
 
 @dataclass(frozen=True, slots=True)
 class KernelDefinition:
-    """Where the kernel that is to be launched stands in the text. Lines and columns count from 0.
+    """Where the kernel to be launched stands in the text. Lines and columns count from 0.
 
-    `start_line` is the first line of the whole definition (template header, first decorator), `line`
-    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends, `end_line` the last line of all.
+    `start_line` is the first line of the whole definition (template header, first decorator), `line` that of
+    `__global__` or `def`. (`name_line`, `name_end`) is where its name ends, `end_line` is the last line of all.
     """
 
     name: str
@@ -48,10 +50,11 @@ class KernelDefinition:
 class HostLaunch:
     """A launch in a Python file's own code, in the words of launch specs. `line` counts from 1.
 
-    `guessed` are the names whose values the file does not tell; `unknown` those of them that decide a constant of
-    the kernel. Of the kernel's parameters, `assumed` are those whose types follow from a guess, as a guessed tensor's does, and
-    `sized` those of which a guess decides only the value, as `x.shape[0]` is an integer whatever `x` is. `caller` is the function with
-    which the calls begin that lead to the launch, and whose arguments are taken; empty where no call of the launching function is known.
+    `guessed` are the names whose values the file does not tell; `unknown` are those of them that decide a constant of
+    the kernel. Of the kernel's parameters, `assumed` are those whose types follow from a guess, as a guessed tensor's
+    does. `sized` are those of which a guess decides only the value: `x.shape[0]` is an integer whatever `x` is.
+    `caller` is the function with which the calls that lead to the launch begin, and whose arguments are taken; "" if
+    no call of the launching function is known.
     """
 
     kernel: str
@@ -66,8 +69,8 @@ class HostLaunch:
 
 @dataclass(frozen=True, slots=True)
 class OtherKernel:
-    """A kernel of a Python file in a language other than Triton, at the line of its name (from 1). Nobody but its language
-    knows it while it runs: its launches are recognized by their names (`symbols`).
+    """A kernel of a Python file in a language other than Triton, at the line of its name (from 1). While it runs only
+    its language knows it: its launches are recognised by their names (`symbols`).
     """
 
     language: str
@@ -120,7 +123,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class ProgramStart:
-    """The file's own way in launches the kernel. A `traced` run of a Python file is recorded by torch.profiler."""
+    """The file's own way in launches the kernel. torch.profiler records a `traced` run of a Python file."""
 
     traced: bool = False
     through: Literal["program"] = "program"
@@ -128,9 +131,10 @@ class ProgramStart:
 
 @dataclass(frozen=True, slots=True)
 class SpecStart:
-    """The launch spec above `definition` launches the kernel. `stored` are files of captured tensors that count in place of those in the
-    kernel file's folder, by name: their bytes, compressed by zlib and in base64. `record` is the folder of a launch that was taken of a
-    program: the spec only names the kernel, and one that replays that launch is made.
+    """The launch spec above `definition` launches the kernel. `stored` are files of captured tensors that replace
+    those in the kernel file's folder, by name: their bytes, compressed by zlib and in base64. `record` is the folder
+    of a launch that was taken from a program: the spec only names the kernel, and a spec that replays that launch is
+    made.
     """
 
     definition: KernelDefinition
@@ -141,9 +145,9 @@ class SpecStart:
 
 @dataclass(frozen=True, slots=True)
 class ContractStart:
-    """A contract that the file keeps launches kernels: KernelBench's `ModelNew`, popcorn's `custom_kernel`. `grade` is the
-    one asked for: a `referee` runs the file's code in a process of its own (`orbit_remote.judge`), and gives no score to what a policy
-    forbids that is not in `allow`.
+    """A contract that the file keeps launches kernels: KernelBench's `ModelNew`, popcorn's `custom_kernel`. `grade`
+    is the one that was asked for: a `referee` runs the file's code in a process of its own (`orbit_remote.judge`). It
+    gives no score to what a policy forbids, unless `allow` has the policy.
     """
 
     grade: Grade = "author"
@@ -153,10 +157,11 @@ class ContractStart:
 
 @dataclass(frozen=True, slots=True)
 class ExecStart:
-    """A script or any program runs, as the name of the job's `path` says (`Job.is_script`); `text` is the script's.
+    """A script or any program runs, as the name of the job's `path` says (`Job.is_script`). `text` is the script's.
 
-    `mount` is the author's folder of which the job's `directory` is a copy; on the same machine the worker makes it, of
-    `files`, paths relative to `mount`. Files that the patterns `bring` match come back as `Finished.brought`.
+    `mount` is the author's folder of which the job's `directory` is a copy. On the same machine the worker makes the
+    copy, from `files`, paths relative to `mount`. Files that match the patterns `bring` come back as
+    `Finished.brought`.
     """
 
     mount: str = ""
@@ -167,8 +172,9 @@ class ExecStart:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One launch of the job's kernel is to be taken: number `launch`, counted from 1, else the first that has this `grid`, and of these
-    `constants` those that it has with these values; else the first of all. Of a CUDA kernel it has this `block` and this mangled name too.
+    """One launch of the job's kernel is to be taken. It is number `launch`, counted from 1, else the first with this
+    `grid` and with those of these `constants` that the kernel has; else the first of all. For a CUDA kernel it has
+    this `block` and this mangled name too.
     """
 
     launch: int | None = None
@@ -180,13 +186,14 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class DriverStart:
-    """A test, a script or a program of the project in the job's `directory` launches the kernel, which is in the file at `path`.
+    """A test, a script or a program of the project in the job's `directory` launches the kernel, which is in the file
+    at `path`.
 
-    `texts` are the texts of open Python files by path, which count in place of what is saved, or for a program those of open
-    C++ files, which have to be saved. Of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
+    `texts` are the texts of open Python files by path, which replace what is saved. For a program they are those of
+    open C++ files, which have to be saved. Of a test only the parameter `sets` run (pytest's ids), if any are named.
     A `repeated` test or script runs several times, until its kernels have been launched often enough for a median.
-    `sources` are those of a program as far as texts tell, paths in `directory`. `runs_in` is the folder in which it runs, once it
-    is built and the project has said that. With `capture` one launch is taken for a launch spec.
+    `sources` are those of a program as far as texts tell, as paths in `directory`. `runs_in` is the folder in which
+    it runs, once it is built and the project has said that. With `capture` one launch is taken for a launch spec.
     """
 
     driver: Driver
@@ -282,7 +289,9 @@ class Job:
 
     @property
     def is_program(self) -> bool:
-        """Whether it is about a program that is built of C++ and CUDA: the file's own, or one of its project."""
+        """Say whether the job is about a program that is built from C++ and CUDA: the file's own, or one of its
+        project.
+        """
         by_file = isinstance(self.start, ProgramStart)
         return self.language == "cuda" and (by_file or self.project_program is not None)
 
@@ -293,7 +302,7 @@ class Job:
 
     @property
     def working_folder(self) -> str:
-        """Where its program runs."""
+        """Return the folder in which the job's program runs."""
         if isinstance(self.start, DriverStart) and self.start.runs_in:
             return self.start.runs_in
         folder = self.directory or str(Path(self.path).parent)
@@ -335,8 +344,9 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """What the device front end says of a CUDA file that is typed, quickly; answered by one `Built`, not `complete` where that
-    is not known. With `start` the front end is made to wait with the file's headers parsed, which takes seconds.
+    """Ask what the device front end says of a CUDA file that is typed, quickly. The answer is one `Built`; it is not
+    `complete` if that is not known. With `start` the front end is made to wait with the file's headers parsed, which
+    takes seconds.
     """
 
     run: str
@@ -349,10 +359,10 @@ Request = Job | Cancel | Locate | Probe | Warm | Typing
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files that a job needs, as a tree: what `orbit_lsp.closure` found, what `files.Store` writes.
+    """The files that a job needs, as a tree: `orbit_lsp.closure` finds them, `ContentStore` writes them.
 
-    `root` names the tree: the content hash of the author's folder. `files` maps paths relative to it,
-    with `/` between their parts, to the content hash (`content_hash`) of each file.
+    `root` names the tree: the content hash of the author's folder. `files` maps paths relative to it, with `/`
+    between their parts, to the content hash (`content_hash`) of each file.
     """
 
     root: str

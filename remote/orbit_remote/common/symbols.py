@@ -1,4 +1,4 @@
-"""Mangled names of functions: what they name in C++, and which kernel of Python's other kernel languages."""
+"""Reads mangled names of functions: what they name in C++, and which kernel of Python's other kernel languages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IDENTIFIER = re.compile(r"K?L?(\d{1,6})")
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """The C++ run time that knows `__cxa_demangle`, or None."""
+    """Return the C++ run time that knows `__cxa_demangle`, or None."""
     import ctypes  # 5 ms, of every command
 
     names = (
@@ -40,7 +40,9 @@ def _library() -> Any:
 
 @lru_cache(maxsize=4096)
 def demangle(symbol: str) -> str:
-    """`_Z5tiledILi32EEvPf` -> `void tiled<32>(float*)`; the symbol itself where it is no C++ name."""
+    """Demangle a symbol: `_Z5tiledILi32EEvPf` -> `void tiled<32>(float*)`. Return the symbol itself if it is no C++
+    name.
+    """
     if not symbol.startswith("_Z") or (tools := _library()) is None:
         return symbol
     function, free = tools
@@ -57,13 +59,13 @@ def demangle(symbol: str) -> str:
 
 
 def short_name(symbol: str) -> str:
-    """The name without result and parameters: `ns::tiled<32>`."""
+    """Return the name without result and parameters: `ns::tiled<32>`."""
     name = demangle(symbol)
     return _own_guess(symbol) if name == symbol and symbol.startswith("_Z") else without_parameters(name)
 
 
 def without_parameters(name: str) -> str:
-    """`void ns::tiled<32>(float*)` -> `ns::tiled<32>`."""
+    """Return a name without result and parameters: `void ns::tiled<32>(float*)` -> `ns::tiled<32>`."""
     name = re.sub(r" \[clone [^\]]*\]$", "", name)
     if name.endswith(")") and (start := opening(name, "(")) > 0:
         name = name[:start]
@@ -79,7 +81,7 @@ def without_parameters(name: str) -> str:
 
 
 def qualified_name(symbol: str) -> str:
-    """Of a mangled or a demangled name: `void ns::tiled<32>(float*)` -> `ns::tiled`."""
+    """Return the qualified name of a mangled or a demangled name: `void ns::tiled<32>(float*)` -> `ns::tiled`."""
     name, depth = "", 0
     for character in short_name(symbol).replace("(anonymous namespace)::", ""):
         if character == "<":
@@ -92,12 +94,12 @@ def qualified_name(symbol: str) -> str:
 
 
 def base_name(symbol: str) -> str:
-    """The bare identifier a source file spells, of a mangled or a demangled name: `tiled`."""
+    """Return the bare identifier that a source file spells, from a mangled or a demangled name: `tiled`."""
     return qualified_name(symbol).rpartition("::")[2]
 
 
 def opening(text: str, bracket: str) -> int:
-    """The index of the bracket that the last character closes; 0 for none."""
+    """Return the index of the bracket that the last character closes, or 0 for none."""
     close, depth = text[-1], 0
     for index in range(len(text) - 1, -1, -1):
         depth += (text[index] == close) - (text[index] == bracket)
@@ -107,7 +109,9 @@ def opening(text: str, bracket: str) -> int:
 
 
 def _own_guess(symbol: str) -> str:
-    """Without a demangler (Windows): the identifiers of a plain Itanium name, `_ZN2ns5tiledILi32EE…` -> `ns::tiled`."""
+    """Return a name without a demangler (Windows): the identifiers of a plain Itanium name, `_ZN2ns5tiledILi32EE…` ->
+    `ns::tiled`.
+    """
     at = 3 if symbol.startswith("_ZN") else 2
     names: list[str] = []
     while length := _IDENTIFIER.match(symbol, at):
@@ -141,7 +145,7 @@ LANGUAGES: Final = frozenset(_RULES)
 
 
 def pattern(kernel: OtherKernel) -> str:
-    """Of the mangled names of a kernel's instances."""
+    """Return a pattern for the mangled names of a kernel's instances."""
     parts = kernel.qualified.split(".")
     return _RULES[kernel.language].format(
         name=re.escape(kernel.name),
@@ -152,8 +156,8 @@ def pattern(kernel: OtherKernel) -> str:
 
 
 def candidates(symbol: str, kernels: Sequence[OtherKernel]) -> list[OtherKernel]:
-    """The kernels that a mangled name may be an instance of, those with the longest name: `k_tail`, and not `k`. Two of one
-    name cannot be told apart.
+    """Return the kernels that a mangled name may be an instance of, those with the longest name: `k_tail`, and not
+    `k`. Two kernels of one name cannot be distinguished.
     """
     fitting = [kernel for kernel in kernels if re.search(pattern(kernel), symbol)]
     longest = max((_length(kernel) for kernel in fitting), default=None)
@@ -162,17 +166,19 @@ def candidates(symbol: str, kernels: Sequence[OtherKernel]) -> list[OtherKernel]
 
 
 def find(symbol: str, kernels: Sequence[OtherKernel]) -> OtherKernel | None:
-    """The one kernel that a mangled name is an instance of."""
+    """Return the one kernel that a mangled name is an instance of."""
     fitting = candidates(symbol, kernels)
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _length(kernel: OtherKernel) -> tuple[int, int]:
-    """Length of the name, and of the names around it where the language's mangling has them."""
+    """Return the length of the name, and of the names around it if the language's mangling has them."""
     around = len(kernel.qualified) if "{name}" not in _RULES[kernel.language] else 0
     return len(kernel.name), around
 
 
 def _is_of_class(kernel: OtherKernel, symbol: str) -> bool:
-    """CuTe DSL names the class of a method's object: kernel_cutlass_kernel_k_pyGemm_object_at__…"""
+    """Say whether a symbol is of the kernel's class. CuTe DSL names the class of a method's object:
+    kernel_cutlass_kernel_k_pyGemm_object_at__…
+    """
     return f"{kernel.qualified.rpartition('.')[0].rpartition('.')[2] or '.'}_object_at_" in symbol

@@ -1,1 +1,1 @@
-"""Evidence on which of two versions is slower that holds whenever one stops to look"""
+"""Evidence on which of two versions is slower. It holds whenever one stops to look."""

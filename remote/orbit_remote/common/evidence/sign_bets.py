@@ -42,10 +42,12 @@ _FOR_NOISE = 5
 
 @lru_cache(maxsize=1 << 16)
 def log_capital(wins: int, pairs: int) -> float:
-    """The natural logarithm of the gambler's capital after `pairs` bits of which `wins` are 1.
+    """Return the natural logarithm of the gambler's capital after `pairs` bits of which `wins` are 1.
 
-    The mean over p is an incomplete beta function, which a binomial sum gives exactly (DLMF 8.17.5): with n pairs and k wins it is
-    sum(C(n + 1, i) for i <= k) / ((n + 1) C(n, k)).
+    The mean over p is an incomplete beta function, which a binomial sum gives exactly (DLMF 8.17.5): with n pairs and
+    k wins it is sum(C(n + 1, i) for i <= k)
+
+    ((n + 1) C(n, k)).
     """
     below = term = 1
     for i in range(wins):
@@ -56,7 +58,9 @@ def log_capital(wins: int, pairs: int) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def least_wins(pairs: int, log_goal: float) -> int | None:
-    """How many of `pairs` must be won for a capital of exp(`log_goal`); None where all of them are too few."""
+    """Return how many of `pairs` must be won for a capital of exp(`log_goal`). Return None if all of them are too
+    few.
+    """
     if log_capital(pairs, pairs) < log_goal:
         return None
     low, high = pairs // 2, pairs  # the capital grows with the wins from there on
@@ -70,7 +74,7 @@ def least_wins(pairs: int, log_goal: float) -> int | None:
 
 
 def log_evidence(ratios: Sequence[float], margin: float = MARGIN) -> float:
-    """The largest log capital so far of the bet that the median ratio exceeds 1 + `margin`; 0 without a pair.
+    """Return the largest log capital so far of the bet that the median ratio exceeds 1 + `margin`; 0 without a pair.
 
     The largest counts, not the last: Ville's inequality is about the whole path.
     """
@@ -82,7 +86,8 @@ def log_evidence(ratios: Sequence[float], margin: float = MARGIN) -> float:
 
 
 def upper_bound(ratios: Sequence[float], error: float) -> float:
-    """A bound that the median ratio exceeds with a chance of at most `error`, however often one looks; infinite for too few pairs.
+    """Return a bound that the median ratio exceeds with a chance of at most `error`, however often one looks. It is
+    infinite for too few pairs.
 
     A mark is above the median until the bet that ratios lie below it has won 1/`error`.
     """
@@ -96,7 +101,7 @@ def upper_bound(ratios: Sequence[float], error: float) -> float:
 
 
 def lower_bound(ratios: Sequence[float], error: float) -> float:
-    """The same below; 0 for too few pairs."""
+    """Return the lower bound in the same sense; 0 for too few pairs."""
     bound = upper_bound([-ratio for ratio in ratios], error)
     return max(0.0, -bound)
 
@@ -105,10 +110,14 @@ def lower_bound(ratios: Sequence[float], error: float) -> float:
 
 
 def holm(evidence: Sequence[float], false_alarm: float) -> list[bool]:
-    """Which of several kernels are slower, by their log evidence: the chance of even one false alarm is at most `false_alarm`.
+    """Return which of several kernels are slower, by their log evidence. The chance of even one false alarm is at
+    most `false_alarm`.
 
-    Holm's procedure on the inverse capitals, which are p-values at any time: the largest capital must reach K / `false_alarm`, the
-    next (K - 1) / `false_alarm`, and so on. Kernels may depend on each other in any way.
+    It is Holm's procedure on the inverse capitals, which are p-values at any time: the largest capital must reach K
+
+    `false_alarm`, the next (K - 1)
+
+    `false_alarm`, and so on. Kernels may depend on each other in any way.
     """
     count = len(evidence)
     slower = [False] * count
@@ -131,18 +140,19 @@ class GateQuestion:
     most_pairs: int = MOST_PAIRS
 
     def log_goal(self, slower: int = 0) -> float:
-        """The log evidence that makes a kernel slower if `slower` others are."""
+        """Return the log evidence that makes a kernel slower if `slower` others are."""
         return math.log(max(1, self.kernels - slower) / self.false_alarm)
 
     def is_clear(self, ratios: Sequence[float]) -> bool:
-        """Whether a kernel need not be looked at any longer: it is not slower by as much as `find`."""
+        """Say whether a kernel is clear and need not be measured any longer: it is not slower by as much as `find`."""
         return upper_bound(ratios, self.miss) < 1 + self.find
 
     def pairs_left(self, ratios: Sequence[float], slower: int = 0) -> float:
-        """About how many pairs a kernel needs until it is decided, to either side, if it goes on as it went so far.
+        """Return about how many pairs a kernel needs until it is decided, to either side, if it goes on in the same
+        way.
 
-        The capital of a bet grows by the relative entropy of the chance of a win and 1/2 in each pair (J. Kelly, A new
-        interpretation of information rate, 1956). Infinite where nothing points to a side.
+        The capital of a bet grows by the relative entropy of the chance of a win and 1/2 in each pair (J. Kelly, A
+        new interpretation of information rate, 1956). It is infinite if nothing points to a side.
         """
         goals = (
             (sum(ratio > 1 + self.margin for ratio in ratios), self.log_goal(slower)),
@@ -163,7 +173,8 @@ def _pairs_left(wins: int, pairs: int, log_goal: float) -> float:
 
 
 def noise(ratios: Sequence[float]) -> float | None:
-    """The deviation of the pairs' log ratios, from their median absolute deviation; None for too few pairs.
+    """Return the deviation of the pairs' log ratios, from their median absolute deviation. Return None for too few
+    pairs.
 
     Outliers do not move it (Rousseeuw and Croux, Alternatives to the median absolute deviation, 1993).
     """
@@ -175,9 +186,9 @@ def noise(ratios: Sequence[float]) -> float | None:
 
 
 def effect_found(deviation: float, question: GateQuestion) -> float | None:
-    """The slow-down that is found in `POWER` of gates if the pairs' log ratios have this deviation, at least the one that is looked
-    for, since a smaller one may be given up; None where the pairs are too few for any. The forecast alone takes the noise to be
-    normal; no verdict does.
+    """Return the slow-down that is found in `POWER` of gates if the pairs' log ratios have this deviation. It is at
+    least the one that is looked for, since a smaller one may be given up. Return None if the pairs are too few for
+    any. Only this forecast assumes normal noise; no verdict does.
     """
     from statistics import NormalDist
 
@@ -190,7 +201,7 @@ def effect_found(deviation: float, question: GateQuestion) -> float | None:
 
 @lru_cache(maxsize=64)
 def _least_chance(pairs: int, log_goal: float, power: float) -> float | None:
-    """The smallest chance of a win with which a bet reaches its goal within `pairs` in this share of cases."""
+    """Return the smallest chance of a win with which a bet reaches its goal within `pairs` in this share of cases."""
     if reaches(1.0, pairs, log_goal)[0] < power:
         return None
     low, high = 0.5, 1.0
@@ -204,7 +215,7 @@ def _least_chance(pairs: int, log_goal: float, power: float) -> float | None:
 
 
 def pairs_expected(deviation: float, question: GateQuestion) -> float:
-    """How many pairs an equal kernel takes until it is clear, on average, by the same forecast."""
+    """Return how many pairs an equal kernel takes on average until it is clear, by the same forecast."""
     from statistics import NormalDist
 
     log_find = math.log1p(question.find)
@@ -213,8 +224,9 @@ def pairs_expected(deviation: float, question: GateQuestion) -> float:
 
 
 def reaches(chance: float, pairs: int, log_goal: float) -> tuple[float, float]:
-    """(The chance that a bet whose pairs are won with `chance` each reaches its goal within `pairs`, how many pairs it takes on
-    average, the limit where it does not). Exact: the distribution of the wins of paths that have not arrived.
+    """Return (the chance that a bet reaches its goal within `pairs`, if each pair is won with `chance`; how many
+    pairs it takes on average, or the limit if it does not). It is exact: it computes the distribution of the wins of
+    paths that have not arrived.
     """
     under = {0: 1.0}
     arrived = expected = 0.0

@@ -1,1 +1,1 @@
-"""How packages get into a Python, and which package has a module that is missing"""
+"""How packages get into a Python, and which package has a missing module."""

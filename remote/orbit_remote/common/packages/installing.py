@@ -1,4 +1,4 @@
-"""How packages get into a Python, as a command that works there: of pip, of uv where there is no pip, of conda."""
+"""How packages get into a Python, as a command that works there: of pip, of uv if there is no pip, of conda."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ _OWN_ENVIRONMENT = "python3 -m venv .venv && .venv/bin/python -m pip install"
 
 
 def remedy(python: str, *packages: str, environment: Mapping[str, str] = os.environ) -> str:
-    """How the Python of a job gets these packages, for a sentence. `environment` is that of the job's client."""
+    """Return how the Python of a job gets these packages, for a sentence. `environment` is that of the job's client."""
     if instead := environment.get(INSTEAD):
         return instead.replace("{}", ", ".join(packages))
     return command(python, *packages, environment=environment)
 
 
 def command(python: str, *packages: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The command that installs these packages into that Python; its programs are those of PATH in `environment`."""
+    """Return the command that installs these packages into that Python. Its programs are those of PATH in
+    `environment`.
+    """
     return f"{installer(python, environment)} {' '.join(map(quoted, packages))}"
 
 
 def installer(python: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The same up to the packages. Reads folders, and starts nothing."""
+    """Return the beginning of that command, before the packages. Reads folders, and starts nothing."""
     prefix, base = _prefixes(python)
     if prefix == base and _any_file(base, _LIBRARIES, "EXTERNALLY-MANAGED"):
         return _OWN_ENVIRONMENT  # the system's own Python takes no packages
@@ -54,7 +56,9 @@ def installer(python: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def optional(name: str) -> str:
-    """The command that adds the packages of an extra of orbit-lsp to this Python: their names, since no index may have orbit-lsp."""
+    """Return the command that adds the packages of an extra of orbit-lsp to this Python. It has their names, since no
+    index may have orbit-lsp.
+    """
     from importlib import metadata
 
     try:
@@ -70,8 +74,8 @@ def optional(name: str) -> str:
 
 
 def located(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A text with `orbit-lsp` as it is typed here: by its path where PATH has none (one that it has may be a script around
-    this one). Only orbit-lsp's own Python can tell.
+    """Return a text with `orbit-lsp` as it is typed here: by its path if PATH has none (one on PATH may be a script
+    around this one). Only orbit-lsp's own Python can tell.
     """
     if _COMMAND not in text or shutil.which("orbit-lsp", path=environment.get("PATH", os.defpath)):
         return text
@@ -81,12 +85,14 @@ def located(text: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def quoted(word: str) -> str:
-    """As a shell takes it."""
+    """Quote a word for a shell."""
     return subprocess.list2cmdline([word]) if os.name == "nt" else shlex.quote(word)
 
 
 def _prefixes(python: str) -> tuple[Path, Path]:
-    """The folder of a Python's environment, and of the installation that it is made from: the same where it is none."""
+    """Return the folder of a Python's environment, and of the installation that it is made from: the same if it is no
+    environment.
+    """
     prefix = Path(python).absolute().parent.parent  # not resolved: a virtual environment's Python is a link
     if home := _settings(prefix).get("home"):
         return prefix, Path(home).parent
@@ -95,7 +101,7 @@ def _prefixes(python: str) -> tuple[Path, Path]:
 
 
 def _settings(prefix: Path) -> dict[str, str]:
-    """Of pyvenv.cfg; empty where there is none."""
+    """Return the settings of pyvenv.cfg. Return none if there is no such file."""
     try:
         lines = regular_files.text(prefix / "pyvenv.cfg", limits.STATE).splitlines()
     except (OSError, ValueError):
@@ -116,7 +122,7 @@ def _has_pip(python: str, prefix: Path, base: Path) -> bool:
 
 
 def _uv(python: str, environment: Mapping[str, str]) -> str | None:
-    """uv of PATH, beside the Python, or where its installer puts it."""
+    """Return uv: on PATH, beside the Python, or where its installer puts it."""
     if shutil.which("uv", path=environment.get("PATH", os.defpath)):
         return "uv"
     name = "uv.exe" if os.name == "nt" else "uv"

@@ -1,4 +1,6 @@
-"""What provides a module that a file imports in vain: the project itself, or a package, which often has another name."""
+"""Finds what provides a module that a file cannot import: the project itself, or a package, which often has another
+name.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _PACKAGES = {
 
 
 def install(package: str, condition: str = "") -> str:
-    """How this Python gets a package, if `condition` holds."""
+    """Return how this Python gets a package, if `condition` holds."""
     remedy = installing.remedy(sys.executable, package)
     if installing.INSTEAD not in os.environ:
         return f"{remedy}{condition}, or set `orbit.python` to the Python that has it"
@@ -37,8 +39,8 @@ def install(package: str, condition: str = "") -> str:
 
 
 def remedy(error: ImportError, path: str) -> str:
-    """What would provide what a file imports: the project itself where it is a package of it, else a package of that
-    name, else another version of the one that is there. Looks into the folders above the file.
+    """Return what would provide what a file imports. That is the project itself if it is a package of it, else a
+    package of that name, else another version of the one that is there. Looks into the folders above the file.
     """
     module = error.name or ""
     top = module.partition(".")[0]
@@ -64,8 +66,8 @@ def remedy(error: ImportError, path: str) -> str:
 
 
 def _imported(error: ImportError) -> Iterator[str]:
-    """The names that the failed statement imports, the longest of each first: of `import cuda.tile` the exception names
-    `cuda` alone.
+    """Yield the names that the failed statement imports, the longest form of each first: for `import cuda.tile` the
+    exception names only `cuda`.
     """
     module = error.name or ""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
