@@ -1,7 +1,7 @@
 """What runs on the machine that has the GPU (and, for compiling, on the author's own).
 
-Standard library only at import; never imports orbit_lsp, pygls, lsprotocol or pydantic, because it
-runs in whatever Python holds the user's torch and triton.
+It imports only the standard library, and never orbit_lsp, pygls, lsprotocol or pydantic, because it runs in whatever
+Python holds the user's torch and triton.
 """
 
 from pathlib import Path
