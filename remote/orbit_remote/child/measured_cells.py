@@ -1,6 +1,8 @@
-"""The launches of Triton kernels that a notebook's cell makes: recorded while it runs, and shown as a table below what it printed.
+"""Records the launches of Triton kernels in a notebook's cell while it runs, and shows them as a table below the
+cell's output.
 
-Recording begins with the first cell that names Triton or has it imported: until then a notebook runs as it would without us.
+Recording begins with the first cell that names Triton or has it imported: until then a notebook runs as it would
+without us.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ Show = Callable[[dict[str, Any]], None]
 
 class MeasuredCells:
     def __init__(self, folder: Path, ask: Ask, show: Show) -> None:
-        """`folder` gets the records; `ask` asks the keeper and the relaying process, `show` displays an answer."""
+        """Make the recorder. `folder` gets the records. `ask` asks the keeper and the relaying process; `show`
+        displays an answer.
+        """
         self._folder = folder
         self._ask = ask
         self._show = show
@@ -73,7 +77,7 @@ class MeasuredCells:
             self._stop("a cell started a profiler of its own")
 
     def after(self, result: Any) -> None:
-        """Waits for the cell's kernels: their times belong to this cell."""
+        """Wait for the cell's kernels after the cell: their times belong to it."""
         if not self._told and _FAILED.search(str(getattr(result, "error_in_exec", None) or "")):
             self._told = True
             self._show({"text": _LOCATE})
@@ -126,7 +130,7 @@ class MeasuredCells:
     # -- what was recorded --------------------------------------------------------------------
 
     def _measured(self, native: Native) -> Finished | None:
-        """None where the cell launched no kernel of Triton's that its author wrote."""
+        """Return the measurements. Return None if the cell launched no Triton kernel that its author wrote."""
         native.overhead = self._known_overhead()
         recorded = native.recorded().since(0)  # without remarks on how the process ended: it has not
         if not recorded.series:
@@ -160,7 +164,9 @@ class MeasuredCells:
         )
 
     def _known_overhead(self) -> Overhead:
-        """What recording adds to a launch: the keeper knows it, or measures it while this cell has the GPU for itself."""
+        """Return what recording adds to a launch. The keeper knows it, or measures it while this cell has the GPU for
+        itself.
+        """
         if self._overhead is None:
             answer = self._ask(do="overhead")
             with contextlib.suppress(ValueError):
@@ -183,7 +189,7 @@ def _short(launches: Launches) -> Launches:
 
 
 def _cells(finished: Finished) -> dict[str, str]:
-    """The texts of the cells that define the kernels, by the names that IPython gives them."""
+    """Return the texts of the cells that define the kernels, by the names that IPython gives them."""
     files = {each.place.file for each in finished.launches if each.place}
     known = {file: linecache.cache.get(file, ()) for file in files}
     texts = {file: "".join(entry[2]) for file, entry in known.items() if len(entry) == 4 and entry[1] is None}

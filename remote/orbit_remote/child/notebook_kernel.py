@@ -1,4 +1,4 @@
-"""The kernel of a notebook: the user's ipykernel, with our magics, which ask the process that relays its messages."""
+"""The kernel of a notebook: the user's ipykernel with our magics. They ask the process that relays its messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
     class App(kernel_app):
         def init_iopub(self, context: Any) -> None:
-            """A cell that prints faster than it is read waits; ZeroMQ would drop what it prints."""
+            """Let a cell wait that prints faster than it is read; ZeroMQ would drop what it prints."""
             context.setsockopt(zmq.XPUB_NODROP, 1)  # of the sockets that are made now
             made: Any = super()
             made.init_iopub(context)
@@ -57,7 +57,7 @@ def _register(shell: Any) -> None:
             display({"text/plain": text, "text/html": answer.get("html", text)}, raw=True)
 
     def asked(**request: Any) -> dict[str, Any]:
-        """The same with the notebook's path where VS Code has told it."""
+        """Return the request with the notebook's path, if VS Code has told it."""
         return ask(notebook=str(shell.user_ns.get("__vsc_ipynb_file__") or ""), **request)
 
     def show(**request: Any) -> None:
@@ -94,7 +94,9 @@ def _register(shell: Any) -> None:
 
 
 def _note_cells(shell: Any, file: Path) -> None:
-    """Write each cell into `file` before it runs, by the name that Python has for it: a fault ends this process at once."""
+    """Write each cell into `file` before it runs, by the name that Python has for it: a fault ends this process at
+    once.
+    """
     # the driver aborts the process after its dump, which is not to leave a core file beside the notebook
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
@@ -112,9 +114,9 @@ def _note_cells(shell: Any, file: Path) -> None:
 
 
 def ask(**request: Any) -> dict[str, Any]:
-    """The answer of the relaying process. An interrupt closes the connection, which cancels the request.
+    """Return the answer of the relaying process. An interrupt closes the connection, which cancels the request.
 
-    Raises OSError where that process does not answer.
+    Raises OSError if that process does not answer.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(os.environ[SOCKET])

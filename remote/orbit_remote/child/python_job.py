@@ -1,4 +1,4 @@
-"""What a job's own process does for a `.py`: run it and record its launches, or compile its kernels."""
+"""Does a job on a `.py` in its own process: runs it and records its launches, or compiles its kernels."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ Send = Callable[[Event], None]
 
 
 def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished:
-    """The whole job, in this process, which is good for no other afterwards.
+    """Do the whole job, in this process, which is good for no other afterwards.
 
-    `recorder` is one that records already (the CUDA context may be open before there is a job). What
-    the file prints goes where the process's output goes; the result is returned, never printed.
+    `recorder` records already (the CUDA context may be open before there is a job). What the file prints goes to the
+    process's output. The result is returned, never printed.
     """
     if job.driver:
         send(Stage(job.run, "running", time.time()))
@@ -118,7 +118,7 @@ def _captured(job: Job, wanted: Capture, driver: driver_run.DriverRun, recorder:
 
 
 def _profiled(job: Job, driver: driver_run.DriverRun, recorder: Recorder) -> Finished:
-    """A driver's run, of which a launch of each configuration is counted."""
+    """Run a driver, and count a launch of each configuration."""
     if job.language == "cuda":
         from orbit_remote.child.driver.extension_profile import ExtensionProfile
 
@@ -135,7 +135,7 @@ def _profiled(job: Job, driver: driver_run.DriverRun, recorder: Recorder) -> Fin
 
 
 def _trace(job: Job, file: UserFile, recorder: Recorder) -> Finished:
-    """CUPTI has one client: torch.profiler then records in the place of `recorder`."""
+    """Trace a run. CUPTI has one client: torch.profiler records in place of `recorder`."""
     recorder.end()
     try:
         tracing = Kineto(traced=True)
@@ -150,7 +150,7 @@ def _trace(job: Job, file: UserFile, recorder: Recorder) -> Finished:
 
 
 def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
-    """A file of CuTe DSL, run until its own program ends or fails: what was compiled until then is kept."""
+    """Run a file of CuTe DSL until its own program ends or fails. What was compiled until then is kept."""
     began = time.perf_counter()
     remarks: list[str] = []
     architecture = job.architecture
@@ -186,7 +186,7 @@ def _run(
     driver: driver_run.DriverRun | None = None,
     watch: LaunchWatch | None = None,
 ) -> Finished:
-    """`watch` takes a launch of a driver's, and makes it again at the end."""
+    """Run a file. `watch` takes a driver's launch, and makes it again at the end."""
     start = (
         driver.start if driver else partial(file.execute, "__main__") if job.start.through == "exec" else None
     )
@@ -274,7 +274,9 @@ def _run(
 
 
 def _renamed(instances: Sequence[Resources], job: Job) -> list[Resources]:
-    """Helion makes Triton kernels, in files of its own: they belong to the author's kernel."""
+    """Rename Helion's instances: Helion makes Triton kernels in its own files, and they belong to the author's
+    kernel.
+    """
     return [
         replace(instance, name=kernel.qualified, place=Place(job.path, kernel.line))
         if (kernel := symbols.find(instance.symbol, job.other_kernels)) and kernel.language == "helion"
@@ -286,7 +288,7 @@ def _renamed(instances: Sequence[Resources], job: Job) -> list[Resources]:
 def _other_kernels(
     series: Sequence[LaunchSeries], instances: Sequence[Resources], job: Job
 ) -> Iterator[Resources]:
-    """The kernels of other languages that were launched: what is known of them stands in the records of their launches."""
+    """Yield the kernels of other languages that were launched. Only the records of their launches describe them."""
     of_triton = {instance.symbol for instance in instances}
     for symbol in dict.fromkeys(launches.launch.symbol for launches in series):
         kernel = None if symbol in of_triton else symbols.find(symbol, job.other_kernels)
@@ -295,7 +297,9 @@ def _other_kernels(
 
 
 def _at_kernel(explained: Explained, places: dict[str, Place], job: Job) -> Explained:
-    """A failure that names a kernel, at the kernel; one of another language may have no record of its launch."""
+    """Return a failure that names a kernel, at the kernel. A kernel of another language may have no record of its
+    launch.
+    """
     symbol = explained.failure.symbol or ""
     if kernel := symbols.find(symbol, job.other_kernels):
         places = {symbol: Place(job.path, kernel.line)} | places
@@ -303,7 +307,7 @@ def _at_kernel(explained: Explained, places: dict[str, Place], job: Job) -> Expl
 
 
 def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
-    """A remark on launches that are of one of several kernels with the same name."""
+    """Return a remark on launches of one of several kernels with the same name."""
     for launches in series:
         fitting = symbols.candidates(launches.launch.symbol, job.other_kernels)
         if len(fitting) > 1:
@@ -316,15 +320,15 @@ def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
 
 
 def _lists_every_kernel(job: Job) -> bool:
-    """Not only those of the file: nobody clicked on one."""
+    """Say whether the result lists every kernel, not only those of the file: nobody clicked on one."""
     return job.start.through in ("exec", "driver") or job.is_traced
 
 
 def crashed(job: Job, status: int, recorded: RecordedRun) -> Finished:
-    """What is known of a job whose process ended without a result: by a signal, or by `os._exit`.
+    """Return what is known of a job whose process ended without a result: by a signal, or by `os._exit`.
 
-    Asked by the process that started it, of the records that outlived it. Which constants a kernel
-    had died with it; which kernels are the file's own is read from its text.
+    The process that started it calls this with the records that outlived it. A kernel's constants are lost with the
+    process; the file's text says which kernels are its own.
     """
     from orbit_remote.recording import run_outcome  # with asyncio: the worker asks, no child
 
@@ -369,7 +373,7 @@ def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
 
 
 def _extensions(job: Job) -> dict[str, str]:
-    """The libraries that have the kernels of a driver's C++ file, by content hash."""
+    """Return the libraries that have the kernels of a driver's C++ file, by content hash."""
     if job.driver is None or job.language != "cuda":
         return {}
     loaded = registered_kernels.loaded(registered_kernels.names(job.text))
@@ -377,7 +381,7 @@ def _extensions(job: Job) -> dict[str, str]:
 
 
 def modules_read(path: str) -> dict[str, str]:
-    """The user's own modules that the file at `path` imported, by content hash."""
+    """Return the user's own modules that the file at `path` imported, by content hash."""
     paths: dict[str, str] = {}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -389,7 +393,9 @@ def modules_read(path: str) -> dict[str, str]:
 
 
 def _hash_as_read(file: str) -> str | None:
-    """The hash of a file as it lies on the disk; of the text that kernels were made from where the disk has another one now."""
+    """Return the hash of a file on the disk. If the disk has another text now, return that of the text from which
+    kernels were made.
+    """
     if (known := linecache.cache.get(file)) and len(known) > 2:
         text = "".join(known[2])
         try:
@@ -419,8 +425,8 @@ def no_entry(file: UserFile) -> Explained:
 def _execute(
     file: UserFile, device: int, start: Callable[[], object] | None = None
 ) -> tuple[int | None, Explained | None, bool]:
-    """(exit status, what went wrong, whether the file surely has a way in), as if it were a process; `start` runs in place of
-    the file's way in.
+    """Execute the file as if it were a process. Return (exit status, what went wrong, whether the file surely has a
+    way in). `start` runs in place of the file's way in.
     """
     certain = True
     status: int | None = None
@@ -455,7 +461,7 @@ def _execute(
 
 
 def users_part(error: BaseException, path: str) -> BaseException:
-    """The traceback without the frames that led from us to the user's file."""
+    """Return the error with a traceback that has no frames from us to the user's file."""
     at = error.__traceback__
     while at is not None and not python_errors.is_users(at.tb_frame.f_code.co_filename, path):
         at = at.tb_next
@@ -463,7 +469,7 @@ def users_part(error: BaseException, path: str) -> BaseException:
 
 
 def _cuda() -> Any:
-    """torch.cuda where the user's file has used it; asking must not be what starts CUDA."""
+    """Return torch.cuda if the user's file has used it. The question must not start CUDA."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
@@ -480,7 +486,7 @@ def _this_gpu(device: int) -> str | None:
 
 
 def synchronise() -> None:
-    """Errors and records of kernels that the program did not wait for belong to the run."""
+    """Wait for kernels: errors and records of those that the program did not wait for belong to the run."""
     if (cuda := _cuda()) is not None:
         cuda.synchronize()
 
@@ -506,7 +512,7 @@ class Tuning:
     """By the same name, one for each time: `for_`, kept so that no other object gets its identity."""
 
     def without(self, series: Sequence[LaunchSeries]) -> tuple[Sequence[LaunchSeries], int]:
-        """The launches outside these spans, and how many were inside."""
+        """Return the launches outside these spans, and how many were inside."""
         if not self.spans:
             return series, 0
 
@@ -518,7 +524,9 @@ class Tuning:
         return [launches for launches in kept if launches.count], dropped
 
     def note(self, name: str, configuration: object, milliseconds: float, for_: object = None) -> None:
-        """`for_` is an object of this tuning: of those for other arguments the last is kept."""
+        """Note a trial. `for_` is an object that identifies this tuning: of those for other arguments the last is
+        kept.
+        """
         trial = Tried(
             _configuration(configuration), milliseconds * 1e6 if math.isfinite(milliseconds) else None
         )
@@ -531,8 +539,8 @@ class Tuning:
         tried.append(trial)
 
     def of(self, symbol: str) -> tuple[Tried, ...]:
-        """What was tried for a kernel, the fastest first. The languages put a number behind a name that they use again.
-        None is the chosen one where it was tuned for several arguments: a launch may be of any of them.
+        """Return what was tried for a kernel, the fastest first. The languages put a number behind a name that they
+        use again. If it was tuned for several arguments, none is the chosen one: a launch may be of any of them.
         """
         for name, tried in self.tried.items():
             if re.fullmatch(rf"{re.escape(name)}(_\d+)?", symbol):
@@ -572,8 +580,8 @@ _TUNERS = (
 def autotuning(
     recorder: Recorder, profiled: bool = False, languages: Container[str] = ()
 ) -> Generator[Tuning]:
-    """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled. `languages` are those
-    of the file's other kernels.
+    """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled. `languages`
+    are those of the file's other kernels.
     """
     tuning = Tuning()
 
@@ -641,7 +649,9 @@ def _of_helion(undo: contextlib.ExitStack, tuning: Tuning) -> None:
 
 
 def _of_tilelang(undo: contextlib.ExitStack, tuning: Tuning) -> None:
-    """It tells each configuration's time to its progress bar alone, and the kernel's name when all were tried."""
+    """Listen to TileLang. It only tells each configuration's time to its progress bar, and the kernel's name when all
+    were tried.
+    """
     module: Any = importlib.import_module("tilelang.autotuner.tuner")
     told: list[tuple[str, float]] = []
 
@@ -679,7 +689,7 @@ _TRIED = {"triton": _of_triton, "helion": _of_helion, "tilelang": _of_tilelang}
 
 
 def grouped(launches: Sequence[tuple[LaunchSeries, Resources]]) -> tuple[Launches, ...]:
-    """By instance first: Triton gives instances that differ in their constants one name."""
+    """Return launches grouped by instance first: Triton gives instances that differ in their constants one name."""
     by_instance: dict[str, tuple[Resources, list[LaunchSeries]]] = {}
     for series, resources in launches:
         by_instance.setdefault(repr(resources), (resources, []))[1].append(series)
@@ -691,7 +701,7 @@ def grouped(launches: Sequence[tuple[LaunchSeries, Resources]]) -> tuple[Launche
 
 
 def _of_any_kernel(series: Sequence[LaunchSeries], known: Container[str]) -> tuple[Launches, ...]:
-    """The launches of kernels that are not the file's own, as of torch."""
+    """Return the launches of kernels that are not the file's own, such as torch's."""
     names = {launches.launch.symbol for launches in series}
     wanted = {name: Resources(name, symbols.short_name(name), "") for name in names if name not in known}
     return measure.group([each for each in series if each.launch.symbol in wanted], wanted)

@@ -1,6 +1,7 @@
-"""The commands of a notebook's cell, `!make`: run on a terminal of their own, what they print passed on as it comes.
+"""Runs the commands of a notebook's cell, `!make`, on a terminal of their own, and passes their output on as it
+comes.
 
-IPython 9 does the same, but copies all that was printed before each time that it looks: a command that prints 100 MB takes it
+IPython 9 does the same, but copies all earlier output each time that it looks: a command that prints 100 MB takes
 minutes, one that prints 1 GB hours.
 """
 
@@ -19,7 +20,7 @@ _END_S = 0.2
 
 
 def system(command: str) -> int:
-    """The exit status of a shell command, or minus the signal that ended it."""
+    """Return the exit status of a shell command, or minus the signal that ended it."""
     terminal, its = os.openpty()
     try:
         process = subprocess.Popen(

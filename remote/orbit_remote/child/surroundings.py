@@ -1,4 +1,4 @@
-"""The environment of the client in a process that was prepared before anybody knew which client it would be."""
+"""Gives a prepared process the environment of its client. Nobody knew which client it would be when it was prepared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a file calls its Triton kernels, from its text and its module.
+"""Reads how a file calls its Triton kernels, from its text and its module.
 
-Constants come from autotune's configurations, defaults and the keywords of a launch; argument types
-are nowhere, and are assumed from what a kernel does with an argument. So are the constants that the file does not tell.
+Constants come from autotune's configurations, defaults and the keywords of a launch. Argument types are nowhere, and
+are assumed from what a kernel does with an argument. Constants that the file does not tell are assumed too.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _FLOAT_NAMES = re.compile(r"(?:^|_)(?:eps|epsilon|scale|alpha|beta|gamma|lr|mome
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Values for a kernel's constants and options, and where in the file they stand; `assumed` are those that stand nowhere.
-    `tensors` are parameters that a launch passes tensors to; `least` has for a constant that a launch computes how large it is
-    at least, `element` the type of the tensors that the file makes, if it names one alone.
+    """Values for a kernel's constants and options, and where in the file they stand. `assumed` are those that stand
+    nowhere. `tensors` are parameters to which a launch passes tensors. For a constant that a launch computes, `least`
+    has its least possible value. `element` is the type of the tensors that the file makes, if it names only one.
     """
 
     constants: Mapping[str, Any]
@@ -72,7 +72,9 @@ def configurations_of(
     known: Mapping[str, Any],
     tensors: frozenset[str],
 ) -> tuple[list[Configuration], list[str]]:
-    """Every full set of constants the file gives, else which constants it does not give. `known` are those of its launch."""
+    """Return every full set of constants that the file gives, else which constants it does not give. `known` are
+    those of its launch.
+    """
     constexprs = [p for p in function.params if p.is_constexpr]
     base: dict[str, Any] = {p.name: p.default for p in constexprs if p.default is not inspect.Parameter.empty}
     options: dict[str, Any] = {}
@@ -109,7 +111,9 @@ def configurations_of(
 
 
 def foreign(function: Any, namespace: Mapping[str, Any]) -> str:
-    """What autotune's configurations set that neither the kernel nor a backend of Triton takes; empty where there is nothing."""
+    """Return what autotune's configurations set that neither the kernel nor a backend of Triton takes. Return "" if
+    there is nothing.
+    """
     known = {*function.arg_names, *OPTIONS, *_OF_BACKENDS}
     tuned = (
         layer.configs for layer in layers(outermost(function, namespace)) if getattr(layer, "configs", ())
@@ -122,7 +126,7 @@ def foreign(function: Any, namespace: Mapping[str, Any]) -> str:
 
 
 class _Given(dict[str, Any]):
-    """The arguments of a launch as heuristics get them; one that is not known is a size."""
+    """The arguments of a launch as heuristics get them. An unknown one is a size."""
 
     def __init__(self, known: Mapping[str, Any], size: int) -> None:
         super().__init__(known)
@@ -137,7 +141,7 @@ class _Given(dict[str, Any]):
 def _with_heuristics(
     configuration: Configuration, function: Any, namespace: Mapping[str, Any]
 ) -> Configuration:
-    """With the constants that `@triton.heuristics` makes; one that needs more than sizes stays missing."""
+    """Add the constants that `@triton.heuristics` makes. One that needs more than sizes stays missing."""
     size, smaller = _SIZES
     made, guessed = _made(configuration, function, namespace, size)
     if max((made[name] for name in guessed if isinstance(made[name], int)), default=0) > _LONGEST_BLOCK:
@@ -157,7 +161,7 @@ def _with_heuristics(
 def _made(
     configuration: Configuration, function: Any, namespace: Mapping[str, Any], size: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """The constants that heuristics make where unknown sizes are `size`, and which of them follow from one."""
+    """Return the constants that heuristics make if unknown sizes are `size`, and which of them depend on one."""
     made: dict[str, Any] = {}
     guessed: list[str] = []
     for layer in layers(outermost(function, namespace)):
@@ -173,8 +177,9 @@ def _made(
 
 
 def completed(function: Any, configuration: Configuration, missing: Sequence[str]) -> list[Configuration]:
-    """With values for the constants that the file does not tell, the likeliest first: a flag is off, a block as long as
-    every other. Empty where one of them is a function, which nothing stands for.
+    """Return configurations with values for the constants that the file does not tell, the likeliest first: a flag is
+    off, a block is as long as every other. Return none if one of the constants is a function, which nothing can
+    replace.
     """
     tree = ast.parse(function.src)
     uses = {name: _uses(name, tree) for name in missing}
@@ -200,7 +205,9 @@ def completed(function: Any, configuration: Configuration, missing: Sequence[str
 
 
 def _uses(name: str, tree: ast.Module) -> str:
-    """What a kernel does with a constant: calls it, gives it as a type, unrolls by it, tests it, or counts with it."""
+    """Return what a kernel does with a constant: calls it, gives it as a type, unrolls by it, tests it, or counts
+    with it.
+    """
     uses: set[str] = set()
     for node in ast.walk(tree):
         match node:
@@ -253,7 +260,7 @@ def _at_least(least: int | None, value: Any) -> Any:
 
 
 def _least_of_launch(kernel: str, tree: ast.Module, namespace: Mapping[str, Any]) -> dict[str, int]:
-    """How large the constants are at least that the first launch of a kernel computes."""
+    """Return the least possible values of the constants that the first launch of a kernel computes."""
     values = {
         name: value
         for node in ast.walk(tree)
@@ -277,8 +284,8 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 def _least(
     node: ast.expr, values: Mapping[str, ast.expr], namespace: Mapping[str, Any], depth: int = 0
 ) -> int | None:
-    """How large an integer is at least, whatever the sizes are; None where its text does not say. No function is called: of
-    one of Python the source is read.
+    """Return the least possible value of an integer, whatever the sizes are. Return None if its text does not say. No
+    function is called; the source of a Python function is read.
     """
     if depth > _DEEPEST:
         return None
@@ -328,7 +335,7 @@ def _least(
 
 
 def layers(kernel: Any) -> list[Any]:
-    """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
+    """Return the kernel and what it wraps: `@autotune` around `@heuristics` around `@jit`."""
     functions = [kernel]
     while not hasattr(functions[-1], "params") and hasattr(functions[-1], "fn"):
         functions.append(functions[-1].fn)
@@ -336,7 +343,7 @@ def layers(kernel: Any) -> list[Any]:
 
 
 def outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
-    """`@autotune` and `@heuristics` around a kernel, as the module has it."""
+    """Return `@autotune` and `@heuristics` around a kernel, as the module has it."""
     for wrapper in namespace.values():
         of_triton = type(wrapper).__module__.startswith("triton.")
         if of_triton and wrapper is not function and layers(wrapper)[-1] is function:
@@ -347,8 +354,8 @@ def outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
 def _launches(
     function: Any, tree: ast.Module, namespace: Mapping[str, Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line and known arguments of each launch: literals, names of the module's own values, and of literals where it stands.
-    What the grid is does not matter here.
+    """Yield line and known arguments of each launch: literals, names of the module's own values, and names of
+    literals at that place. What the grid is does not matter here.
     """
     names = [parameter.name for parameter in function.params]
     certain = all(parameter.default is inspect.Parameter.empty for parameter in function.params)
@@ -369,9 +376,11 @@ def _launches(
 
 
 def _calls(kernel: str, tree: ast.Module) -> list[tuple[ast.Call, Mapping[str, ast.expr | None]]]:
-    """The launches `kernel[…](…)` by the kernel's name, by an attribute of that name (`Ops.kernel`), or by a name or an attribute
-    that only this kernel is assigned to (`self.run = kernel`), each with the names of the function around it: what is assigned
-    to one, None where that is several values, or a parameter.
+    """Return the launches `kernel[…](…)` of a kernel, each with the names of the function around it.
+
+    They use the kernel's name, an attribute of that name (`Ops.kernel`), or a name or an attribute that only this
+    kernel is assigned to (`self.run = kernel`). Each name has what is assigned to it, None if that is several values,
+    or a parameter.
     """
     assigned: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
@@ -423,8 +432,8 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _passed(call: ast.Call, names: Sequence[str], *, behind_stars: bool) -> Iterator[tuple[str, ast.expr]]:
-    """The arguments of a launch by parameter. Those behind one star fill the parameters at the end that no keyword names, where
-    none of them may be left out.
+    """Yield the arguments of a launch by parameter. Those behind one star fill the parameters at the end that no
+    keyword names, if none of them may be left out.
     """
     keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     yield from keywords.items()
@@ -439,7 +448,7 @@ def _passed(call: ast.Call, names: Sequence[str], *, behind_stars: bool) -> Iter
 
 
 def assumed_signatures(function: Any, configuration: Configuration) -> Iterator[dict[str, str]]:
-    """The likeliest first: what is loaded and becomes a place is i32, if the compiler takes it so."""
+    """Yield signatures, the likeliest first: what is loaded and becomes a place is i32, if the compiler accepts that."""
     tree = ast.parse(function.src)
     constants = configuration.constants
     pointers = addressed(tree, set(function.arg_names)) | configuration.tensors
@@ -451,8 +460,8 @@ def assumed_signatures(function: Any, configuration: Configuration) -> Iterator[
 
 
 def _signature(function: Any, constants: Mapping[str, Any], pointers: Mapping[str, str]) -> dict[str, str]:
-    """Types by parameter, as Triton writes them: `constexpr`, an annotation's, those of `pointers`, else a number: fp32 if
-    its name says so, or i32.
+    """Return types by parameter, as Triton writes them: `constexpr`, an annotation's, those of `pointers`, else a
+    number: fp32 if its name says so, or i32.
     """
     signature: dict[str, str] = {}
     for parameter in function.params:
@@ -470,10 +479,10 @@ def _signature(function: Any, constants: Mapping[str, Any], pointers: Mapping[st
 
 
 def addressed(tree: ast.Module, parameters: set[str]) -> set[str]:
-    """Parameters that an address starts from.
+    """Return the parameters from which an address starts.
 
-    An address is `base + offsets`, so only the leftmost name of a sum counts, followed back through
-    assignments: strides and indices stand to the right of it.
+    An address is `base + offsets`, so only the leftmost name of a sum counts, followed back through assignments:
+    strides and indices stand to the right of it.
     """
     sources: dict[str, set[str]] = {}
     bases: set[str] = set()
@@ -498,7 +507,9 @@ def addressed(tree: ast.Module, parameters: set[str]) -> set[str]:
 
 
 def pointing(tree: ast.Module, pointers: set[str]) -> set[str]:
-    """Pointers to places and lengths: what is loaded from them becomes a part of an address, or a bound of a loop."""
+    """Return the pointers to places and lengths: what is loaded from them becomes a part of an address, or a bound of
+    a loop.
+    """
     loaded: dict[str, set[str]] = {}
 
     def sources(node: ast.AST) -> set[str]:
@@ -536,7 +547,9 @@ def pointing(tree: ast.Module, pointers: set[str]) -> set[str]:
 
 
 def described(function: Any) -> list[str]:
-    """Parameters that are used as tensor descriptors, made on the host: how large their blocks are no kernel says."""
+    """Return the parameters that are used as tensor descriptors, made on the host. No kernel says how large their
+    blocks are.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(function.src)):
         match node:

@@ -1,10 +1,11 @@
-"""Whether an error of Triton's is in the text, whatever types and constants were assumed for a kernel.
+"""Decides whether an error of Triton's is in the text, whatever types and constants were assumed for a kernel.
 
-It is where it is about a name that nothing binds or that Triton's language lacks, about what Triton never takes (a lambda, an
-unknown keyword, a call of a number), or about an expression that depends on nothing assumed. In a branch an assumed constant may have
-led to it, so that only names count there, and expressions without any, unless what the branch tests depends on nothing assumed.
-Without a launch every argument is assumed; of a launch that is known in part, those that follow from a guess. Of a kernel
-that cannot be compiled by assumption, the text is read for the same errors.
+It is if it is about a name that nothing binds or that Triton's language lacks. It is too if it is about what Triton
+never takes (a lambda, an unknown keyword, a call of a number), or about an expression that depends on nothing
+assumed. An assumed constant may have led into a branch. So in a branch only names count, and expressions without any,
+unless what the branch tests depends on nothing assumed. Without a launch every argument is assumed; of a launch that
+is known in part, those that follow from a guess. If a kernel cannot be compiled by assumption, its text is searched
+for the same errors.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _OF_TENSORS = frozenset({"handle", "shape", "numel", "type", "dtype", "value"})
 
 
 class Certainty:
-    """About the errors of one file."""
+    """Decides about the errors of one file."""
 
     def __init__(self, text: str, path: str, tree: ast.Module, namespace: Mapping[str, Any]) -> None:
         self._path = path
@@ -87,11 +88,15 @@ class Certainty:
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
     def of(self, problems: Sequence[Problem], assumed: frozenset[str] | None = None) -> bool:
-        """Whether every one of the errors is there whatever was assumed: these parameters of the kernel, or all of them."""
+        """Say whether every one of the errors is there whatever was assumed: these parameters of the kernel, or all
+        of them.
+        """
         return bool(problems) and all(self._is_certain(problem, assumed) for problem in problems)
 
     def of_text(self, function: Any) -> tuple[Problem, ...]:
-        """The first error of a kernel that Triton would report before it needs a type: all but those in branches."""
+        """Return the first error of a kernel that Triton would report before it needs a type: all except those in
+        branches.
+        """
         line = function.fn.__code__.co_firstlineno
         body = [
             statement
@@ -113,7 +118,7 @@ class Certainty:
         return tuple(problems[:1])
 
     def _refused(self, node: ast.AST) -> str:
-        """What Triton says of a node, whatever surrounds it; empty where it takes it."""
+        """Return what Triton says of a node, whatever surrounds it. Return "" if it accepts it."""
         if isinstance(node, ast.Name):
             read = isinstance(node.ctx, ast.Load) and node.id not in self._bound
             return f"{node.id} is not defined" if read else ""
@@ -133,7 +138,7 @@ class Certainty:
         return ""
 
     def _value(self, node: ast.expr) -> Any:
-        """That of `tl.math.exp`, where every part of it is there."""
+        """Return the value of `tl.math.exp`, if every part of it is there."""
         if isinstance(node, ast.Name):
             return self._namespace.get(node.id) if node.id in self._modules else None
         if isinstance(node, ast.Attribute):
@@ -141,14 +146,14 @@ class Certainty:
         return None
 
     def _lacks(self, node: ast.Attribute) -> bool:
-        """Whether it is of a number, and neither a tensor nor a constant has it."""
+        """Say whether an attribute is of a number, and neither a tensor nor a constant has it."""
         language = importlib.import_module("triton.language")
         kinds: tuple[type, ...] = (language.tensor, language.constexpr, int, float, str)
         known = node.attr in _OF_TENSORS or any(hasattr(kind, node.attr) for kind in kinds)
         return not known and self._is_number(node.value)
 
     def _is_number(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether it is a number or a tensor, whatever the arguments are: those may be functions."""
+        """Say whether a node is a number or a tensor, whatever the arguments are: those may be functions."""
         match node:
             case ast.Constant():
                 return isinstance(node.value, (int, float))
@@ -176,7 +181,7 @@ class Certainty:
         return all(value is not None and self._is_number(value, seen) for value in values)
 
     def _function(self, node: ast.AST) -> ast.FunctionDef | None:
-        """The one around it."""
+        """Return the function around a node."""
         at: ast.AST | None = node
         while not isinstance(at, (ast.FunctionDef, type(None))):
             at = self._parents.get(at)
@@ -214,7 +219,7 @@ class Certainty:
         return certain or self._is_free([(node, 0)], way, assumed)
 
     def _node(self, place: Place | None) -> ast.AST | None:
-        """The outermost one that a place in the file is of."""
+        """Return the outermost node of a place in the file."""
         if place is None or place.file != self._path or place.column is None or place.line > len(self._lines):
             return None
         line = self._lines[place.line - 1]
@@ -233,7 +238,7 @@ class Certainty:
         return any(self._tests(node))
 
     def _tests(self, node: ast.AST) -> Iterator[ast.expr]:
-        """What decides, in the function around, whether it is compiled at all."""
+        """Yield what decides, in the function around a node, whether it is compiled at all."""
         while not isinstance(parent := self._parents.get(node), (ast.FunctionDef, type(None))):
             match parent:
                 case ast.If(test=test) | ast.IfExp(test=test) if node is not test:
@@ -247,8 +252,8 @@ class Certainty:
     def _is_free(
         self, parts: Sequence[tuple[ast.AST, int]], way: Sequence[ast.AST], assumed: frozenset[str] | None
     ) -> bool:
-        """Whether nothing assumed is in the values of these parts. `way` leads from an error through calls to the kernel: each
-        part is in the function around one of its nodes, whose number stands beside it.
+        """Say whether the values of these parts depend on nothing assumed. `way` leads from an error through calls to
+        the kernel. Each part is in the function around one of its nodes, whose number stands beside it.
         """
         waiting = list(parts)
         seen: set[tuple[str, int]] = set()
@@ -282,7 +287,9 @@ def _arguments(function: ast.FunctionDef) -> set[str]:
 
 
 def _passed(name: str, function: ast.FunctionDef, call: ast.AST) -> list[ast.expr]:
-    """What calls within a node give a parameter of a function; all of the calls where that is not said, as by `*values`."""
+    """Return what calls within a node give a parameter of a function. Return all of the calls if that is not clear,
+    as with `*values`.
+    """
     every = [each for each in ast.walk(call) if isinstance(each, ast.Call)]
     calls = [each for each in every if ast.unparse(each.func).rpartition(".")[2] == function.name]
     places = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
@@ -299,7 +306,7 @@ def _passed(name: str, function: ast.FunctionDef, call: ast.AST) -> list[ast.exp
 
 
 def _is_assertion(node: ast.AST) -> bool:
-    """A static_assert may stand where an assumed constant has led, as its words say."""
+    """Say whether a node is a static_assert. It may stand where an assumed constant has led, as its words say."""
     call = node.value if isinstance(node, ast.Expr) else node
     return isinstance(call, ast.Call) and ast.unparse(call.func).endswith("static_assert")
 
@@ -315,12 +322,12 @@ def _unknown_keyword(called: Any, name: str | None) -> str:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """Those that are assigned to as well: Triton reads the target of `x *= 2`, too."""
+    """Return the names in a node, with those that are assigned to: Triton reads the target of `x *= 2`, too."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _values(function: ast.FunctionDef, name: str) -> Iterator[ast.expr | None]:
-    """What a local name is given; None where that is not one expression."""
+    """Yield what a local name is assigned, and None if that is not one expression."""
     for node in ast.walk(function):
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
             targets, value = node.targets if isinstance(node, ast.Assign) else [node.target], node.value

@@ -1,11 +1,11 @@
 """Compiles the Triton kernels of a file for an architecture, on a machine that may have no GPU.
 
-Triton compiles without a GPU if it is given types and constants, which only a launch has. A launch spec
-without an error gives all of them, and so may a launch in the file with the tensors that are made for it
-(`Job.host_launches`). Without them, constants are taken from the file: autotune's configurations, defaults,
-the keywords of a launch in its text. Types are then assumed: what is loaded from or stored to is a pointer
-(to fp32, else fp16, else i32; to i32 where the value becomes a place), the rest i32. Constants that the file does not
-tell are assumed last. Whatever is assumed is marked, and an error is reported only where it does not depend on it.
+Triton compiles without a GPU if it is given types and constants, which only a launch has. A launch spec without an
+error gives all of them. So may a launch in the file with the tensors that are made for it (`Job.host_launches`).
+Without them, constants are taken from the file: autotune's configurations, defaults, the keywords of a launch in its
+text. Types are then assumed: what is loaded from or stored to is a pointer (to fp32, else fp16, else i32; to i32 if
+the value becomes a place), the rest is i32. Constants that the file does not tell are assumed last. Everything
+assumed is marked, and an error is reported only if it does not depend on it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`explained` is set where the file itself could not be imported. `made` is what was asked for of the compiler's output.
-    `supposed` is what Triton says of a kernel with assumed constants or types, which may be what is wrong.
+    """The result. `explained` is set if the file itself could not be imported. `made` is the requested compiler
+    output. `supposed` is what Triton says of a kernel with assumed constants or types, which may be what is wrong.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -70,9 +70,9 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class _CompileTarget:
-    """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
-    each kernel, which are collected in `made`. `remarks` are about what could not be had. `warps` takes the place of the
-    `num_warps` that a launch gives.
+    """What to compile for: a compute capability as a number (90), the file at `path`, and the `levels` that are
+    wanted of each kernel, which are collected in `made`. `remarks` say what could not be had. `warps` replaces the
+    `num_warps` of a launch.
     """
 
     capability: int
@@ -85,7 +85,7 @@ class _CompileTarget:
 
     @property
     def options(self) -> dict[str, int]:
-        """Those of Triton's compiler that go before a launch's own."""
+        """Return the options of Triton's compiler that go before a launch's own."""
         return {} if self.warps is None else {"num_warps": self.warps}
 
 
@@ -97,11 +97,11 @@ def compile_file(
     levels: Sequence[Level] = (),
     warps: Sequence[int] = (),
 ) -> Compiled:
-    """Import the file, in this process, and compile its kernels; `kernel` limits it to that one. Those that are not
-    autotuned are compiled with each of `warps` as well, of which figures are kept alone.
+    """Import the file, in this process, and compile its kernels; `kernel` limits it to one. Kernels that are not
+    autotuned are also compiled with each of `warps`; only the figures of these compilations are kept.
 
-    Importing runs what the file does at its top level. Without a GPU, a statement there that uses one is
-    left out, and what needs the names that it gives is not compiled.
+    Importing runs what the file does at its top level. Without a GPU, a statement there that uses one is left out,
+    and what needs its names is not compiled.
     """
     capability = int(re.sub(r"\D", "", architecture or "") or 90)
     try:
@@ -183,8 +183,8 @@ def _with_mistakes(
     specified: triton_spec_compile.Read | None,
     launch: HostLaunch | None,
 ) -> Compiled:
-    """The same with what is wrong in the file's launches of a kernel. Figures by assumption go then, because nothing launches such a kernel;
-    those of its launch spec, or of a launch that is right, stay.
+    """Add what is wrong in the file's launches of a kernel. Assumed figures are dropped then, because nothing
+    launches such a kernel. Figures of its launch spec, or of a correct launch, stay.
     """
     from orbit_remote.spec import launch_mistakes
 
@@ -205,7 +205,7 @@ def _with_mistakes(
 
 
 def _alias(function: Any, tree: ast.Module, namespace: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Name and line of the `k = triton.jit(f)` that makes the kernel, where `f` itself stays a function."""
+    """Return name and line of the `k = triton.jit(f)` that makes the kernel, if `f` itself stays a function."""
     if outermost(function, namespace) is namespace.get(function.fn.__name__):
         return None
     from orbit_remote.child.triton_spec_compile import made_by_calls
@@ -217,7 +217,7 @@ def _alias(function: Any, tree: ast.Module, namespace: Mapping[str, Any]) -> tup
 
 
 def _named(made: Compiled, name: str, alias: tuple[str, int] | None, path: str) -> Compiled:
-    """The same under the name that the file gives the kernel, at that line."""
+    """Return the same under the name that the file gives the kernel, at that line."""
     if alias is None:
         return made
     known, line = alias
@@ -227,8 +227,8 @@ def _named(made: Compiled, name: str, alias: tuple[str, int] | None, path: str) 
 
 
 def _of_another_version(problem: Problem, tree: ast.Module) -> Problem:
-    """A keyword that a function of Triton lacks may be of another release: which this is helps to decide. So may a kernel
-    with `**meta`.
+    """Add the release to a problem: a keyword that a function of Triton lacks may be of another release, and so may a
+    kernel with `**meta`.
     """
     if named := re.fullmatch(r"(\w+) is not defined", problem.message):
         return replace(problem, message=problem.message + _of_meta(named[1], problem, tree))
@@ -240,7 +240,7 @@ def _of_another_version(problem: Problem, tree: ast.Module) -> Problem:
 
 
 def _of_meta(name: str, problem: Problem, tree: ast.Module) -> str:
-    """What to write in place of the `**meta` of a kernel of Triton 1; empty where the name is not that."""
+    """Return what to write in place of the `**meta` of a kernel of Triton 1. Return "" if the name is not that."""
     line = problem.place.line if problem.place else 0
     kernel = next(
         (
@@ -268,7 +268,9 @@ def _is_tuned(function: Any, namespace: Mapping[str, Any]) -> bool:
 
 
 def _unimported(explained: Explained) -> Explained:
-    """What to do about a file whose import fails: where its error has no remedy of its own, that it is imported at all."""
+    """Add what to do about a file whose import fails. If its error has no remedy of its own, say that the file is
+    imported.
+    """
     failure = explained.failure
     if failure.category != "runtime error" or failure.remedy:
         return explained
@@ -298,7 +300,9 @@ def _compile_kernel(
     specified: triton_spec_compile.Read | None,
     launch: HostLaunch | None,
 ) -> Compiled:
-    """As its launch spec launches it, else as the file does, else in the configurations that the file gives."""
+    """Compile a kernel as its launch spec launches it, else as the file does, else in the configurations that the
+    file gives.
+    """
     name = function.fn.__name__
     remarks: list[str] = []
     if specified is not None and name in specified.launches:
@@ -351,7 +355,9 @@ def _compile_kernel(
 def _as_completed(
     function: Any, known: Configuration, missing: Sequence[str], target: _CompileTarget
 ) -> Compiled:
-    """Compile with the first assumed constants that compile. Only certain errors are reported: the assumptions may cause others."""
+    """Compile with the first assumed constants that compile. Only certain errors are reported: the assumptions may
+    cause others.
+    """
     name = function.fn.__name__
     supposed: tuple[Problem, ...] = ()
     for configuration in completed(function, known, missing):
@@ -379,7 +385,7 @@ def _values(configuration: Configuration, names: Sequence[str]) -> str:
 
 
 def _supposed(explained: Explained, assumed: str) -> tuple[Problem, ...]:
-    """Triton's first error at its line, as information: it may be the assumption that is wrong."""
+    """Return Triton's first error at its line, as information: the assumption may be what is wrong."""
     return tuple(
         replace(
             problem,
@@ -391,7 +397,7 @@ def _supposed(explained: Explained, assumed: str) -> tuple[Problem, ...]:
 
 
 def _needs_a_run(function: Any) -> str:
-    """Why a kernel cannot be compiled by itself; empty where it can."""
+    """Return why a kernel cannot be compiled by itself. Return "" if it can."""
     if getattr(function, "is_gluon", bool)():
         return "it is written in Gluon, which is compiled when it runs"
     if blocks := described(function):
@@ -409,7 +415,9 @@ def _as_launched(
     target: _CompileTarget,
     source: str,
 ) -> Compiled | None:
-    """The first configurations of its launches; None where it is not the compiler that refuses them."""
+    """Compile the first configurations of a kernel's launches. Return None if something other than the compiler
+    refuses them.
+    """
     from orbit_remote.child import triton_spec_compile
 
     name = function.fn.__name__
@@ -445,9 +453,9 @@ def _as_hosted(
     known: dict[str, Any],
     tensors: set[str],
 ) -> Compiled | None:
-    """As the file's own code launches it; None where that cannot be compiled, or where only a guess makes it compile. An
-    error that may be owed to what was guessed is a remark. `known` gets the constants that are no guess, `tensors` the
-    parameters that are tensors.
+    """Compile a kernel as the file's own code launches it. Return None if that is impossible, or if only a guess
+    makes it compile. An error that may be due to a guess is a remark. `known` gets the constants that are no guess,
+    `tensors` the parameters that are tensors.
     """
     from orbit_remote.child import triton_spec_compile
 
@@ -481,7 +489,7 @@ def _as_hosted(
 
 
 def _marked(resources: Resources, launch: HostLaunch) -> Resources:
-    """What was guessed of a launch says so."""
+    """Mark what was guessed of a launch."""
     constants = {
         argument: f"{kind} (assumed)"
         if argument in launch.assumed or (argument in launch.sized and not kind.startswith(_SIZELESS))
@@ -505,7 +513,7 @@ def _doubtful(name: str, launch: HostLaunch, problem: Problem) -> str:
 def _compile(
     function: Any, configuration: Configuration, target: _CompileTarget
 ) -> Resources | Explained | str:
-    """What it uses, its error, or why neither is known: an error that may be owed to our assumptions.
+    """Compile. Return what it uses, its error, or why neither is known: an error that may be due to our assumptions.
 
     A static_assert is about types and constants, and those are the assumptions.
     """
@@ -532,7 +540,7 @@ def _compile(
 
 
 def _but_types(explained: Explained) -> tuple[tuple[Place | None, str], ...]:
-    """Its errors. A value is a pointer or none with whatever is assumed to be behind one."""
+    """Return the errors without pointer types. A value is a pointer or none whatever type is assumed behind it."""
     return tuple(
         (
             problem.place,
@@ -606,7 +614,9 @@ def _figures(function: Any, compiled: Any, constants: dict[str, str], target: _C
 
 
 def _text_of(compiled: Any, level: Level) -> bytes:
-    """What Triton made of a kernel at one level; its machine code by nvdisasm. Empty where there is none."""
+    """Return what Triton made of a kernel at one level; its machine code comes from nvdisasm. Return b"" if there is
+    none.
+    """
     if level != "sass":
         return str(compiled.asm.get(level) or "").encode("utf-8", "surrogateescape")
     code: Any = compiled.asm.get("cubin")
@@ -618,8 +628,8 @@ def _text_of(compiled: Any, level: Level) -> bytes:
 
 
 def _assembled(compiled: Any, capability: int) -> Resources | str:
-    """What the assembler says of a kernel, which Triton itself chooses and calls once more: versions differ in both. Why
-    that is not known, where it is not.
+    """Return what the assembler says of a kernel, or why that is not known. Triton itself chooses the assembler and
+    calls it again, because versions differ in both.
     """
     log = ""
     run: Any = subprocess.run
@@ -649,7 +659,7 @@ def _architecture(capability: int) -> str:
 
 
 def _kernels(file: UserFile, whole: ast.Module, kernel: str | None) -> list[Any]:
-    """The file's kernels; a helper (it returns a value, or a kernel calls it) has no launch of its own."""
+    """Return the file's kernels. A helper (it returns a value, or a kernel calls it) has no launch of its own."""
     functions = [f for f in triton_instances.jit_functions() if f.fn.__code__.co_filename == file.path]
     trees = [(f, ast.parse(f.src)) for f in functions]  # a kernel that Triton refuses has no hash
     called = {

@@ -1,4 +1,4 @@
-"""The instances that Triton compiled in this process, and the instance of each launch."""
+"""Finds the instances that Triton compiled in this process, and the instance of each launch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _COPIES = "torch._inductor.runtime.triton_heuristics"
 
 
 def jit_functions() -> list[Any]:
-    """Every @triton.jit function alive, in the order of their definition.
+    """Return every @triton.jit function alive, in the order of their definition.
 
-    Asked of the garbage collector: a hook would be lost when the user's code sets its own, and would
-    have to be there before the first kernel. Once, after the run, it costs some tens of milliseconds.
+    They come from the garbage collector. A hook would be lost when the user's code sets its own, and would have to be
+    there before the first kernel. Once, after the run, it costs some tens of milliseconds.
     """
     kind = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
     if kind is None:
@@ -39,7 +39,9 @@ def jit_functions() -> list[Any]:
 
 
 def copied(known: Iterable[Resources], folder: str) -> set[str]:
-    """The names of the functions in a folder that torch.compile may have launched copies of: they have no instance of their own."""
+    """Return the names of the functions in a folder of which torch.compile may have launched copies: they have no
+    instance of their own.
+    """
     if _COPIES not in sys.modules:
         return set()
     with_instance = {resources.symbol for resources in known}
@@ -56,7 +58,7 @@ def instances() -> list[Resources]:
 
 
 def unload() -> None:
-    """Have every kernel loaded anew at its next launch; Triton has it compiled on the disk."""
+    """Make Triton load every kernel anew at its next launch. The compiled ones are on the disk."""
     for function in jit_functions():
         getattr(function, "device_caches", {}).clear()
 
@@ -74,7 +76,7 @@ def _namesakes(known: Iterable[Resources]) -> bool:
 
 
 def instance(function: Any, compiled: Any) -> Resources:
-    """One compiled kernel: a JIT function with its constants and types fixed."""
+    """Return one compiled kernel: a JIT function with its constants and types fixed."""
     file, line, _ = definition(function)
     metadata = compiled.metadata
     local = getattr(compiled, "n_spills", None)
@@ -94,8 +96,8 @@ def instance(function: Any, compiled: Any) -> Resources:
 
 
 def keep_compiled(folder: Path) -> None:
-    """What Triton made of every instance that was compiled here, comments and all: of each a `.json` that says which it
-    is, and a file of the same name for each level and for its machine code (`.cubin`).
+    """Keep what Triton made of every instance that was compiled here, with comments. Each has a `.json` that says
+    which it is, and a file of the same name for each level and for its machine code (`.cubin`).
     """
     seen: set[Any] = set()
     for function in jit_functions():
@@ -116,7 +118,7 @@ def keep_compiled(folder: Path) -> None:
 
 
 def tuned() -> list[str]:
-    """What autotuning chose in this process, a sentence for each kernel."""
+    """Return what autotuning chose in this process, a sentence for each kernel."""
     kind = getattr(sys.modules.get("triton.runtime.autotuner"), "Autotuner", None)
     tuners = [] if kind is None else [o for o in gc.get_objects() if issubclass(type(o), kind)]
     trials = [
@@ -127,7 +129,7 @@ def tuned() -> list[str]:
 
 
 def _compiled(function: Any) -> Iterator[Any]:
-    """The kernels in a function's own cache; its layout is Triton's and has changed before."""
+    """Yield the kernels in a function's own cache. Its layout is Triton's and has changed before."""
     for per_device in getattr(function, "device_caches", {}).values():
         kernels: dict[Any, Any] = cast("Any", per_device)[0] if isinstance(per_device, tuple) else per_device
         for compiled in kernels.values():
@@ -154,8 +156,8 @@ def show(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Launches by the instance they were of; `not_triton` counts those that are not Triton's: torch's and libraries'.
-    `unclear` are remarks on those that may be of one or another function.
+    """Launches by their instance. `not_triton` counts those that are not Triton's: torch's and libraries'. `unclear`
+    are remarks on those that may be of one or another function.
     """
 
     launches: tuple[tuple[LaunchSeries, Resources], ...]
@@ -164,10 +166,11 @@ class Matched:
 
 
 def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched:
-    """By name, then by what a record tells of an instance: threads, shared memory, registers.
+    """Match launches with instances: by name, then by what a record says of an instance: threads, shared memory,
+    registers.
 
-    Where several instances of a name still fit, the constants they have in common are stated and
-    the others are not. Where they are of different functions, nobody knows which was launched.
+    If several instances of a name still fit, only the constants that they share are stated. If they are of different
+    functions, nobody knows which was launched.
     """
     by_symbol: dict[str, list[Resources]] = {}
     for resources in known:

@@ -1,4 +1,6 @@
-"""Triton's interpreter in this process: kernels run by NumPy, and it is known which program instance does what."""
+"""Runs Triton's interpreter in this process: NumPy runs the kernels, and it is known which program instance does
+what.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,21 @@ class InstanceEndedError(BaseException):
 
 
 def forget() -> None:
-    """Have Triton imported anew by whoever imports it next: all but its compiled part, which can be loaded once."""
+    """Forget Triton, so that the next import loads it again, except for its compiled part, which can only be loaded
+    once.
+    """
     for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
         if not name.startswith("triton._C"):
             del sys.modules[name]
 
 
 class TritonInterpreter:
-    """Triton, imported anew: whether kernels are compiled or interpreted is decided when their functions are made,
-    those of triton.language too.
+    """Triton, imported again. Whether kernels are compiled or interpreted is decided when their functions are made,
+    also those of triton.language.
     """
 
     def __init__(self, kernel: str) -> None:
-        """Only instances of `kernel` are distinguished; other kernels run whole."""
+        """Make an interpreter. Only instances of `kernel` are distinguished; other kernels run whole."""
         os.environ["TRITON_INTERPRET"] = "1"
         forget()
         self._module: Any = importlib.import_module("triton.runtime.interpreter")
@@ -58,7 +62,7 @@ class TritonInterpreter:
         self._launch = -1
 
     def writer(self, address: int) -> ProgramInstance | None:
-        """The instance that wrote there last, of those that ran while writes were recorded."""
+        """Return the instance that wrote there last, of those that ran while writes were recorded."""
         for instance, addresses in reversed(self._writes or []):
             if (addresses == address).any():
                 return instance
@@ -84,7 +88,7 @@ class TritonInterpreter:
             self.enter(function, instance, lambda: function(**arguments))
 
     def _patch_builder(self) -> None:
-        """Writes are noted, and what was loaded under a mask is shown with it."""
+        """Patch the builder: writes are noted, and what was loaded under a mask is shown with it."""
         builder: Any = self._module.InterpreterBuilder
         store, load = builder.create_masked_store, builder.create_masked_load
         show = self._module._patch_lang_tensor  # noqa: SLF001
@@ -124,7 +128,7 @@ class _Programs:
 
 
 def _shown(tensor: Any) -> str:
-    """What a debugger shows: NumPy's values, and those that no thread loaded as `--`."""
+    """Return what a debugger shows: NumPy's values, with `--` for those that no thread loaded."""
     handle = tensor.handle
     mask = getattr(handle, "attr", {}).get(_MASK)
     if mask is None or mask.all():
@@ -134,7 +138,9 @@ def _shown(tensor: Any) -> str:
 
 
 def _take_first_configuration() -> None:
-    """Autotuning times configurations on a GPU; an interpreted kernel takes the first."""
+    """Take the first configuration: autotuning times configurations on a GPU, which an interpreted kernel does not
+    have.
+    """
     tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
 
     def run(self: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Triton kernels compiled as the launch specs of their file launch them, on a machine that may have no GPU.
+"""Compiles Triton kernels as the launch specs of their file launch them, on a machine that may have no GPU.
 
-Triton's own JIT binds and specialises the arguments. Tensors are torch's on its `meta` device: shape, strides,
-dtype and offset without memory, at addresses as aligned as those that a run's tensors have.
+Triton's own JIT binds and specialises the arguments. Tensors are torch's on its `meta` device: shape, strides, dtype
+and offset without memory, at addresses as aligned as those of a run's tensors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class SpecifiedLaunch:
-    """A launch of a faultless spec, and the values that the spec's names have in its first point."""
+    """A launch of a faultless spec, and the values of the spec's names in its first point."""
 
     launch: SpecLaunch
     values: Mapping[str, Value]
@@ -39,13 +39,15 @@ class SpecifiedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """`launches` by the kernel's name; `faulty` has the line, from 1, of the first fault in a kernel's own spec."""
+    """What was read. `launches` are by the kernel's name. `faulty` has the line, from 1, of the first fault in a
+    kernel's own spec.
+    """
 
     launches: Mapping[str, tuple[SpecifiedLaunch, ...]]
     faulty: Mapping[str, int]
 
     def known_as(self, alias: str, name: str) -> Read:
-        """The same, with what is said of `alias` said of the function `name` that it is made of."""
+        """Return the same with everything under `alias` under the name of the function from which it is made."""
         launches, faulty = dict(self.launches), dict(self.faulty)
         if alias in launches:
             launches[name] = launches[alias]
@@ -65,7 +67,9 @@ class _Meta(World):
         *,
         unset: bool = False,
     ) -> Tensor:
-        """Without `run`: `meta` has no values, and torch imports its compiler for a `randn` there, which takes seconds."""
+        """Make a tensor without `run`: `meta` has no values, and for a `randn` there torch imports its compiler,
+        which takes seconds.
+        """
         del run
         self.bound(span, shape, dtype)
         data = self.torch.empty(tuple(shape), dtype=self.type(dtype), device="meta")
@@ -73,7 +77,9 @@ class _Meta(World):
 
 
 def read(text: str, tree: ast.Module) -> Read:
-    """The launches of every spec in a file. A kernel's own spec says how it is launched, else any other."""
+    """Read the launches of every spec in a file. A kernel's own spec says how it is launched, else any other spec
+    does.
+    """
     own: dict[str, tuple[SpecifiedLaunch, ...]] = {}
     variants: dict[str, tuple[SpecifiedLaunch, ...]] = {}
     faulty: dict[str, int] = {}
@@ -98,7 +104,9 @@ def read(text: str, tree: ast.Module) -> Read:
 
 
 def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[SpecifiedLaunch, ...]:
-    """A launch of host code, as if it stood above its kernel as a launch spec; nothing where that has a fault."""
+    """Return a launch of host code as if it stood above its kernel as a launch spec. Return nothing if that has a
+    fault.
+    """
     lines = lines_of(text)
     functions = [
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == launch.kernel
@@ -132,7 +140,9 @@ def _targets(lines: list[str], tree: ast.Module) -> Iterable[SpecTarget]:
 
 
 def made_by_calls(tree: ast.Module) -> dict[str, ast.Assign]:
-    """The statements `k = triton.jit(f)` of a file, by the names that they give; what makes a kernel of `f` may be any call."""
+    """Return the statements `k = triton.jit(f)` of a file, by the names that they give. Any call may make a kernel of
+    `f`.
+    """
     return {
         node.targets[0].id: node
         for node in tree.body
@@ -144,7 +154,7 @@ def made_by_calls(tree: ast.Module) -> dict[str, ast.Assign]:
 
 
 def _values(checked: launch_spec.EvaluatedSpec) -> dict[str, Value]:
-    """With torch's tensors where `meta` can make them; of what it cannot, the description."""
+    """Return values with torch's tensors if `meta` can make them, else with their descriptions."""
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
     made, _ = launch_spec.compute(
@@ -163,8 +173,8 @@ def compile_kernel(
     most: int,
     options: Mapping[str, int],
 ) -> tuple[list[Any], int]:
-    """What Triton compiles for a launch: several where it is autotuned, `most` of as many as are said second. `options` of
-    its compiler go before those that the launch gives.
+    """Return what Triton compiles for a launch, and how many variants there are: several if it is autotuned, of which
+    `most` are compiled. `options` of its compiler go before those of the launch.
 
     Raises what Triton and the user's own hooks raise, and SpecError.
     """
@@ -174,8 +184,8 @@ def compile_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """Of a kernel's parameters in a launch, those that may be of another type or, if they are constants, of another value, and
-    the constants that may not. `tensors` are the parameters that are tensors.
+    """What is guessed of a kernel's parameters in a launch: those that may be of another type or, if they are
+    constants, of another value, and the constants that may not. `tensors` are the parameters that are tensors.
     """
 
     assumed: frozenset[str]
@@ -186,8 +196,8 @@ class Guesses:
 def guesses(
     function: Any, specified: SpecifiedLaunch, launch: HostLaunch, namespace: Mapping[str, Any]
 ) -> Guesses:
-    """With other sizes a number may become a constant, as the JIT makes one of 1, and functions of the file may choose other
-    constants and configurations.
+    """Return the guesses of a launch. With other sizes a number may become a constant, as the JIT makes one of 1.
+    Functions of the file may choose other constants and configurations.
     """
     try:
         arguments, keywords = _given(specified)
@@ -215,8 +225,8 @@ class ReadError(Exception):
 
 @contextlib.contextmanager
 def reading_alone() -> Generator[None]:
-    """Meanwhile Triton reads kernels and makes no code of them, which takes minutes for a block of a million elements: what
-    would compile raises ReadError.
+    """Let Triton only read kernels within the block, because it takes minutes to make code of a block of a million
+    elements. What would compile raises ReadError.
     """
     source: Any = importlib.import_module("triton.compiler").ASTSource
     make = source.make_ir
@@ -233,7 +243,7 @@ def reading_alone() -> Generator[None]:
 
 
 def _given(specified: SpecifiedLaunch) -> tuple[list[Any], dict[str, Any]]:
-    """What a launch passes, by place and by name. Raises SpecError."""
+    """Return what a launch passes, by place and by name. Raises SpecError."""
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
     scope = SpecScope(specified.values)
@@ -257,7 +267,7 @@ def _given(specified: SpecifiedLaunch) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
-    """As `Autotuner.run`, `Heuristics.run` and `JITFunction.run` do it, without the launch."""
+    """Compile as `Autotuner.run`, `Heuristics.run` and `JITFunction.run` do, without the launch."""
     if hasattr(kernel, "configs"):
         named = dict(zip(kernel.arg_names, arguments, strict=False))
         kernel.nargs = named
@@ -289,7 +299,9 @@ def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most:
 
 
 def types(function: Any, compiled: Any) -> dict[str, str]:
-    """The type that each argument has in what was compiled; of integers and pointers what else holds for them."""
+    """Return the type that each argument has in the compiled kernel, and for integers and pointers what else holds
+    for them.
+    """
     dtypes: dict[str, str] = {}
     for at, parameter in enumerate(function.params):
         kind = compiled.src.signature[parameter.name]

@@ -1,10 +1,11 @@
-"""In a job's own process under Nsight Compute: which launches it profiles, and which line each instruction is of.
+"""Works in a job's own process under Nsight Compute: which launches it profiles, and to which line each instruction
+belongs.
 
-Nsight Compute is started with `--profile-from-start off`, so that loading, compiling, checking and tuning are not profiled, and
-listens to the driver's own two calls. Without a profiler they do nothing.
+Nsight Compute is started with `--profile-from-start off`, so that loading, compiling, checking and tuning are not
+profiled, and listens to the driver's own two calls. Without a profiler they do nothing.
 
-Line information changes no instruction, but most languages of Python's kernels leave it out unless they are asked. Triton, cuTile
-and Helion write it by themselves.
+Line information changes no instruction, but most languages of Python's kernels leave it out unless they are asked.
+Triton, cuTile and Helion write it by themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TELLING = 8
 
 
 def start() -> None:
-    """From here on; a CUDA context has to be there. Raises OSError where there is no driver."""
+    """Start profiling. There has to be a CUDA context. Raises OSError if there is no driver."""
     _driver().cuProfilerStart()
 
 
@@ -38,7 +39,9 @@ def stop() -> None:
 
 @contextlib.contextmanager
 def profiled(torch: Any = None) -> Generator[None]:
-    """What is launched within; with a torch not what is still under way when it begins, and all of it."""
+    """Profile what is launched within the block. With a torch, wait before it for what is still under way, and at its
+    end for its launches.
+    """
     synchronize = torch.cuda.synchronize if torch else lambda: None
     synchronize()
     start()
@@ -58,8 +61,8 @@ def _driver() -> ctypes.CDLL:
 
 @contextlib.contextmanager
 def with_lines(languages: Container[str], path: str, text: str) -> Generator[None]:
-    """What the program compiles meanwhile has line information. `languages` are those of the kernels in the file at `path`
-    with this `text`.
+    """Let what the program compiles within the block have line information. `languages` are those of the kernels in
+    the file at `path` with this `text`.
     """
     lines = [line.rstrip() for line in text.split("\n")]
 
@@ -77,7 +80,9 @@ def with_lines(languages: Container[str], path: str, text: str) -> Generator[Non
 
 
 def with_places(source: str, path: str, lines: Sequence[str]) -> str:
-    """CUDA C++ of which parts stand in `lines` of the file at `path`, with the preprocessor told which lines these are."""
+    """Return CUDA C++ whose parts stand in `lines` of the file at `path`, with directives that tell the preprocessor
+    which lines these are.
+    """
     of_source = [line.rstrip() for line in source.split("\n")]
     made: list[str] = []
     offset: int | None = None
@@ -97,7 +102,7 @@ Placed = Callable[[Any], Any]
 
 
 def replaced(undo: contextlib.ExitStack, of: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    """Until `undo` is closed, an attribute is what `wrap` makes of it."""
+    """Replace an attribute by what `wrap` makes of it, until `undo` is closed."""
     original = getattr(of, name)
     setattr(of, name, wrap(original))
     undo.callback(setattr, of, name, original)
@@ -135,7 +140,7 @@ def _numba(undo: contextlib.ExitStack, _: Placed) -> None:
 
     # kernels of an earlier run are kept by their types alone, with or without lines
     def nothing(dispatcher: Any) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is kept."""
 
     replaced(undo, dispatcher, "enable_caching", lambda _: nothing)
 
@@ -153,7 +158,9 @@ def _cupy(undo: contextlib.ExitStack, placed: Placed) -> None:
 
 
 def _tilelang(undo: contextlib.ExitStack, _: Placed) -> None:
-    """It always writes line information, but of the CUDA C++ that it makes, unless that names the author's lines."""
+    """Make TileLang write the author's lines. It always writes line information, but for its own CUDA C++, unless
+    that names the author's lines.
+    """
     key: Any = importlib.import_module("tilelang.transform").PassConfigKey.TL_EMIT_LINE_DIRECTIVES
     cache: Any = importlib.import_module("tilelang.cache.kernel_cache")
 

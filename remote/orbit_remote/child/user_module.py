@@ -1,8 +1,8 @@
 """The user's Python file as a module: from the text in the editor, under its real path, and its entry.
 
-What the file sees is what it would see as a script or an import: `__file__`, the first entry of the
-path, the arguments. Its source is put where Python and Triton look sources up (linecache), because the
-text may not be saved and on another machine the path may not exist at all.
+What the file sees is what it would see as a script or an import: `__file__`, the first entry of the path, the
+arguments. Its source is put where Python and Triton look sources up (linecache), because the text may not be saved,
+and on another machine the path may not exist at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_FOLDERS = 12
 
 
 def site_folders() -> dict[str, int]:
-    """Where packages are installed, and when something was installed there last."""
+    """Return where packages are installed, and when something was last installed there."""
     folders = (Path(folder) for folder in site.getsitepackages())
     return {str(folder): folder.stat().st_mtime_ns for folder in folders if folder.is_dir()}
 
@@ -45,14 +45,16 @@ AT_THE_START = site_folders()
 
 
 def read_new_sites() -> None:
-    """Packages installed since then may lie in folders that a `.pth` file names, as those of `pip install -e` do."""
+    """Read new packages. They may lie in folders that a `.pth` file names, as those of `pip install -e` do."""
     for folder, changed in site_folders().items():
         if AT_THE_START.get(folder) != changed:
             site.addsitedir(folder)
 
 
 class _ProjectPackages(MetaPathFinder):
-    """The packages of the project that a file is part of, where they are not installed: it is asked after all other finders."""
+    """The packages of the project that a file is part of, if they are not installed. This finder is asked after all
+    others.
+    """
 
     def __init__(self, path: str) -> None:
         projects = (
@@ -74,7 +76,7 @@ class _ProjectPackages(MetaPathFinder):
 
 
 def _is_file(path: Path) -> bool:
-    """Also of a folder that the user who runs a judged file may not enter: no."""
+    """Say whether a path is a file. It is not in a folder that the user who runs a judged file may not enter."""
     try:
         return path.is_file()
     except OSError:
@@ -85,8 +87,8 @@ def _is_file(path: Path) -> bool:
 class ModuleEntry:
     """How a file is run: a function of it, or the file itself as `__main__`.
 
-    `certain` is false for a file whose only sign of a way in is that it calls something at its top
-    level: a script, or a file of kernels that sets a seed.
+    `certain` is false for a file whose only sign of a way in is a call at its top level. It may be a script, or a
+    file of kernels that sets a seed.
     """
 
     function: str | None
@@ -102,7 +104,7 @@ class UserFile:
     roots: tuple[str, ...] = ()
 
     def entry(self) -> ModuleEntry | None:
-        """From the syntax alone, so that a file is executed once. Raises SyntaxError."""
+        """Return the entry from the syntax alone, so that a file is executed once. Raises SyntaxError."""
         tree = ast.parse(self.text, self.path)
         statements = list(_top_level(tree.body))
         ready = {s.name for s in statements if isinstance(s, ast.FunctionDef) and _needs_nothing(s)}
@@ -116,8 +118,8 @@ class UserFile:
         return None
 
     def kernels(self) -> dict[str, Place]:
-        """The functions in its text that look like kernels, by name; none where it has no syntax, and none of two with one
-        name, as methods may have.
+        """Return the functions in its text that look like kernels, by name. Return none if its syntax is wrong.
+        Functions that share a name, as methods may, are left out.
         """
         try:
             tree = ast.parse(self.text, self.path)
@@ -156,7 +158,9 @@ class UserFile:
         return module
 
     def _know_source(self) -> None:
-        """Give tracebacks, and compilers of kernels, the text that runs: the disk may have another, or may not be readable."""
+        """Give tracebacks, and compilers of kernels, the text that runs: the disk may have another, or may not be
+        readable.
+        """
         lines = self.text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += "\n"
@@ -164,7 +168,7 @@ class UserFile:
         linecache.cache[self.path] = (len(self.text), None, lines, self.path)
 
     def empty(self, name: str) -> types.ModuleType:
-        """The module, before anything of the file or its package has run."""
+        """Return the module before anything of the file or its package has run."""
         module = types.ModuleType(name)
         module.__file__ = self.path
         module.__dict__["__builtins__"] = __builtins__
@@ -172,20 +176,22 @@ class UserFile:
         return module
 
     def module_name(self) -> str:
-        """The file's stem, unless that is the name of something else that may be imported."""
+        """Return the file's stem, unless something else that may be imported has that name."""
         stem = Path(self.path).stem
         taken = stem in sys.stdlib_module_names or stem in sys.modules
         return stem if stem.isidentifier() and not taken else "orbit_user_" + re.sub(r"\W", "_", stem)
 
     def way_in(self, entry: ModuleEntry) -> Callable[[], Any]:
-        """The file executed as a module and its function, or the whole of it as `__main__`."""
+        """Execute the file as a module and return its function, or return the whole of it as `__main__`."""
         if entry.function is None:
             return lambda: self.execute("__main__")
         module = self.execute(self.module_name())
         return getattr(module, entry.function)
 
     def _package(self) -> str | None:
-        """The package the file is in, where it imports from it relatively; folders of a package may have no `__init__.py`."""
+        """Return the package the file is in, if it imports from it relatively. Folders of a package may have no
+        `__init__.py`.
+        """
         tree = ast.parse(self.text, self.path)
         if not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree)):
             return None
@@ -200,7 +206,7 @@ class UserFile:
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run when the file does, the main part left out."""
+    """Yield the statements that run when the file does, without the main part."""
     for node in body:
         if isinstance(node, ast.If) and _is_main_guard(node.test):
             continue

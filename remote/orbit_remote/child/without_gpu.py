@@ -1,4 +1,6 @@
-"""A Python file imported and compiled where there may be no GPU: a stand-in for Triton's driver, statements left out."""
+"""Imports and compiles a Python file on a machine that may have no GPU: it replaces Triton's driver, and leaves
+statements out.
+"""
 
 from __future__ import annotations
 import __future__
@@ -31,12 +33,12 @@ _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all
 
 
 class NoGpuError(AttributeError):
-    """Something of the GPU that only a GPU knows."""
+    """Something was asked that only a GPU knows."""
 
 
 def stand_in_for_the_gpu(capability: int) -> None:
-    """A driver that only names the GPU to compile for, which is all that compiling needs. `capability` is 90 for 9.0.
-    Whatever else of the driver is used raises NoGpuError.
+    """Install a driver that only names the GPU to compile for, which is all that compiling needs. `capability` is 90
+    for 9.0. Any other use of the driver raises NoGpuError.
     """
     runtime: Any = importlib.import_module("triton.runtime")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
@@ -76,7 +78,7 @@ def stand_in_for_the_gpu(capability: int) -> None:
 
 @contextlib.contextmanager
 def cuda_means_cpu() -> Generator[None]:
-    """Where torch finds no GPU, what is asked of `cuda` is made on the CPU."""
+    """Make what is asked of `cuda` on the CPU if torch finds no GPU."""
     torch: Any = importlib.import_module("torch")
     if torch.cuda.is_available():
         yield
@@ -109,8 +111,8 @@ def cuda_means_cpu() -> Generator[None]:
 
 @dataclass(slots=True)
 class ImportedFile:
-    """`missing` are the names that statements which were left out would have given. `failed` is the error of an import
-    in whose place something stands, as `without` says.
+    """An imported file. `missing` are the names that omitted statements would have given. `failed` is the error of an
+    import that was replaced, as `without` says.
     """
 
     module: types.ModuleType
@@ -133,7 +135,7 @@ class ImportedFile:
         return (f"the file uses the GPU while it is imported ({where}), and this machine has none{names}",)
 
     def lacking(self, problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], str]:
-        """The problems, less those that only stand for a missing name, and these names."""
+        """Return the problems without those that only stand for a missing name, and these names."""
         names = {name for problem in problems for name in self.missing if _lacks(problem, name)}
         kept = tuple(problem for problem in problems if not any(_lacks(problem, name) for name in names))
         return kept, ", ".join(sorted(names))
@@ -144,8 +146,8 @@ def _lacks(problem: Problem, name: str) -> bool:
 
 
 def import_without_gpu(file: UserFile) -> ImportedFile:
-    """The file as a module. Raises what its own code raises, but for want of a GPU: such a statement is left out. An
-    import that fails is left out too, as far as something can stand in for it.
+    """Import the file as a module. Raises what its own code raises, except for errors because there is no GPU: such a
+    statement is left out. An import that fails is left out too, if something can replace it.
     """
     name = file.module_name()
     try:
@@ -216,7 +218,7 @@ def import_without_gpu(file: UserFile) -> ImportedFile:
 
 
 def _bare_kernel(statement: ast.stmt) -> ast.FunctionDef | None:
-    """A kernel with decorators above its `triton.jit`, without them: they choose how it is launched."""
+    """Return a kernel without the decorators above its `triton.jit`: they choose how it is launched."""
     if not isinstance(statement, ast.FunctionDef):
         return None
     decorators = statement.decorator_list
@@ -248,7 +250,7 @@ def _leave_out(imported: ImportedFile, statement: ast.stmt) -> None:
 
 
 def _failed_line(error: BaseException, path: str) -> int | None:
-    """The line at the top level of the file that an error came through."""
+    """Return the line at the top level of the file that an error came through."""
     at = error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
@@ -259,11 +261,13 @@ def _failed_line(error: BaseException, path: str) -> int | None:
 
 
 def _is_of_a_name(error: Exception) -> bool:
-    """Whether what was left out above cannot have caused it: a name that nothing binds, or that a module lacks."""
+    """Say whether an error is about a name that nothing binds, or that a module lacks. Omitted statements cannot have
+    caused it.
+    """
     of_module = isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType)
     return isinstance(error, NameError) or of_module
 
 
 def for_want_of_a_gpu(error: BaseException) -> bool:
-    """Whether what raised it needs a GPU, or a torch that has CUDA."""
+    """Say whether what raised an error needs a GPU, or a torch that has CUDA."""
     return isinstance(error, NoGpuError) or any(phrase in str(error) for phrase in _NO_GPU)

@@ -1,4 +1,4 @@
-"""A driver in this process: one test function, as pytest runs it in its project, or a script of the author's."""
+"""Runs a driver in this process: one test function, as pytest runs it in its project, or a script of the author's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _MOST_SETS = 300
 
 
 class NotRunError(Exception):
-    """The driver could not be run, which says nothing of the kernel. `status` is what its process would have ended with."""
+    """The driver could not be run, which says nothing about the kernel. `status` is the exit status that its process
+    would have had.
+    """
 
     def __init__(self, message: str, remedy: str, status: int) -> None:
         super().__init__(message)
@@ -43,7 +45,7 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """One parameter set; `begin` and `end` are on the clock of the records."""
+    """One parameter set. `begin` and `end` are on the clock of the records."""
 
     ran: RanSet
     begin: int
@@ -51,7 +53,7 @@ class _Span:
 
 
 class DriverRun:
-    """What a driver's job runs. `file` is what it is to this process: the script, or a name in the folder from which pytest starts."""
+    """Runs a driver's job. `file` is the script, or a name in the folder from which pytest starts."""
 
     def __init__(
         self,
@@ -60,8 +62,8 @@ class DriverRun:
         synchronise: Callable[[], None],
         waited_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`clock` is that of the records; `synchronise` waits for the kernels under way; `waited_s` says how long this process has waited
-        for the GPU, which counts for nothing.
+        """Make a run. `clock` is that of the records. `synchronise` waits for the kernels under way. `waited_s`
+        returns how long this process has waited for the GPU; that time does not count.
         """
         start = job.start
         assert isinstance(start, DriverStart)
@@ -175,7 +177,9 @@ class DriverRun:
 
 
 def _several_times(script: Callable[[], Any], times: int, spent: Callable[[], float]) -> None:
-    """Run a script, and again until its time is over. Raises what it raises; SystemExit only of the last run, or with a failure."""
+    """Run a script, and again until its time is over. Raises what it raises; SystemExit only of the last run, or with
+    a failure.
+    """
     began = spent()
     for left in reversed(range(times)):
         try:
@@ -188,8 +192,8 @@ def _several_times(script: Callable[[], Any], times: int, spent: Callable[[], fl
 
 
 def _in_this_process(pytest: Any) -> object:
-    """A plug-in that keeps the tests in this process, which is recorded, and without coverage, where xdist and pytest-cov are
-    loaded: a project may have them installed and switched off.
+    """Return a plug-in that keeps the tests in this process, which is recorded, and without coverage. It is needed if
+    xdist and pytest-cov are loaded: a project may have them installed and switched off.
     """
 
     class InThisProcess:
@@ -204,7 +208,7 @@ def _in_this_process(pytest: Any) -> object:
 
 
 class _Watch:
-    """A plug-in of pytest: what each parameter set did, and an end when their time is over."""
+    """A plug-in of pytest. It notes what each parameter set did, and ends when their time is over."""
 
     def __init__(
         self,
@@ -213,7 +217,7 @@ class _Watch:
         synchronise: Callable[[], None],
         times: int,
     ) -> None:
-        """Each parameter set runs so many `times`; `spent` is the clock of their budget, in seconds."""
+        """Make a watch. Each parameter set runs `times` times. `spent` is the clock of their budget, in seconds."""
         self._clock = clock
         self._spent = spent
         self._synchronise = synchronise
@@ -242,7 +246,9 @@ class _Watch:
         self._session = session
 
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool | None:
-        """Run a test again and again, as pytest would run it once, where it is to be repeated. Its fixtures are made anew."""
+        """Run a test again and again, as pytest would run it once, if it is to be repeated. Its fixtures are made
+        anew.
+        """
         if self._times == 1:
             return None
         from _pytest.runner import (

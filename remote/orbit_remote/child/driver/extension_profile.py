@@ -1,4 +1,6 @@
-"""A profile of a CUDA kernel that a driver in Python launches: counted by CUPTI in the process that launches it, as the driver goes on"""
+"""Profiles a CUDA kernel that a driver in Python launches. CUPTI counts it in the process that launches it, while the
+driver goes on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from orbit_remote.toolchain import disassembly
 
 
 class ExtensionProfile:
-    """Of the job's kernel, in each of its configurations; the driver's other processes are counted too."""
+    """The profile of the job's kernel in each of its configurations. The driver's other processes are counted too."""
 
     def __init__(self, job: Job, recorder: Recorder) -> None:
         self._job = job
@@ -28,7 +30,7 @@ class ExtensionProfile:
 
     @contextlib.contextmanager
     def counting(self) -> Generator[None]:
-        """Have launches counted in processes that begin CUDA within."""
+        """Count launches in processes that begin CUDA within the block."""
         variables: dict[str, str] = {}
         try:
             variables = self._variables()
@@ -52,8 +54,8 @@ class ExtensionProfile:
         return program_counts.environment(folder, cache, cupti, (), pattern, self._job.run_timeout_s)
 
     def added(self, finished: c.Finished) -> c.Finished:
-        """Return the end of the driver with the profiles. A profile of the tier `times` says why nothing was counted. A kernel that the
-        driver did not launch has no profile.
+        """Return the end of the driver with the profiles. A profile of the tier `times` says why nothing was counted.
+        A kernel that the driver did not launch has no profile.
         """
         counts = program_counts.ProgramCounts(why=self._uncounted)
         if isinstance(self._recorder, Native) and not self._uncounted:

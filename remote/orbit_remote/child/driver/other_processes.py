@@ -1,4 +1,6 @@
-"""Triton's kernels that other processes of a driver launched, as its ranks: which kernel each is, and nothing more of them is known here."""
+"""Finds which Triton kernels other processes of a driver launched, such as its ranks. No more is known of these
+launches here.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _MOST_FILES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """`kernels` says which kernel each of the launches in `series` was of; `unclear` are the names that several kernels have, whose
-    launches are left out.
+    """Launches of other processes. `kernels` says which kernel each of the launches in `series` was of. `unclear` are
+    names that several kernels have; their launches are left out.
     """
 
     series: Sequence[LaunchSeries]
@@ -40,8 +42,8 @@ class Elsewhere:
 
 
 def told_apart(series: Sequence[LaunchSeries], job: Job) -> tuple[list[LaunchSeries], Elsewhere]:
-    """The launches of this process, and those of others. A kernel is the function of its name that this process has, which
-    has imported what its ranks import; else the one that the project has.
+    """Return the launches of this process, and those of others. A kernel is the function of its name in this process,
+    which has imported what its ranks import, else the one in the project.
     """
     here = [each for each in series if each.launch.process == os.getpid()]
     others = [each for each in series if each.launch.process != os.getpid()]
@@ -65,7 +67,7 @@ def told_apart(series: Sequence[LaunchSeries], job: Job) -> tuple[list[LaunchSer
 
 
 def _sharing(series: Iterable[LaunchSeries]) -> int:
-    """How many processes used one GPU while another did; 0 where none had to share it."""
+    """Return how many processes used one GPU while another did, or 0 if none had to share it."""
     spans: dict[tuple[int, int], tuple[int, int]] = {}  # of device and process
     for each in series:
         if each.starts:
@@ -82,7 +84,7 @@ def _sharing(series: Iterable[LaunchSeries]) -> int:
 
 
 def _in_project(names: Iterable[str], job: Job) -> Iterator[tuple[str, Place]]:
-    """The definitions of kernels of these names in the folder of the project."""
+    """Yield the definitions of kernels of these names in the folder of the project."""
     either = "|".join(map(re.escape, names))
     kernel = re.compile(rf"^[ \t]*@[\w.]*jit\b[^\n]*\n[ \t]*def[ \t]+({either})\(", re.MULTILINE)
     for path in _python_files(job.directory or os.curdir):

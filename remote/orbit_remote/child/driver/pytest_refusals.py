@@ -1,4 +1,6 @@
-"""Why pytest ran no test, as it knows it itself: it prints its reasons, and ends with a number that several of them share."""
+"""Finds why pytest ran no test, from pytest itself: it prints its reasons, and ends with a number that several of
+them share.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Refusals:
     """A plug-in of pytest, and what its errors say while they are `noted`."""
 
     def __init__(self, driver: str, folder: str) -> None:
-        """`driver` is what messages call it."""
+        """Make the plug-in. `driver` is the driver's name in messages."""
         self._driver = driver
         self._folder = folder
         self._started = False
@@ -54,7 +56,7 @@ class Refusals:
         self._usage = said or next(iter(lines), "")
 
     def sentence(self, status: int) -> str:
-        """Why it ended with this status."""
+        """Return why it ended with this status."""
         if self._conftest:
             return self._conftest
         if status == 4 and self._started:

@@ -1,4 +1,6 @@
-"""Variables that a driver's files set when they are imported, and that a process which has imported Triton before would read too late."""
+"""Handles variables that a driver's files set when they are imported. A process that has imported Triton before would
+read them too late.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ _INTERPRET, _VISIBLE = "TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES"
 
 
 class SetByDriver:
-    """What the driver has made of the variables; within `heeded`, Triton is imported anew once it is to interpret kernels."""
+    """What the driver has made of the variables. Within `heeded`, Triton is imported again when it has to interpret
+    kernels.
+    """
 
     def __init__(self, driver: str, device: int) -> None:
-        """`driver` is what messages call it, `device` the GPU that is its own."""
+        """Make the observer. `driver` is the driver's name in messages, `device` is its own GPU."""
         self._driver = driver
         self._given = os.environ.get(_VISIBLE)
         self._own = {self._given, str(device) if self._given is None else None}
@@ -39,7 +43,7 @@ class SetByDriver:
 
     @property
     def hidden(self) -> str:
-        """A sentence where it hides all GPUs from itself, else empty."""
+        """Return a sentence if the driver hides all GPUs from itself, else ""."""
         value = os.environ.get(_VISIBLE)
         if value is None or value == self._given or (value[:1].isalnum() and not value.startswith("NoDev")):
             return ""

@@ -1,4 +1,6 @@
-"""Texts that an editor shows and has not saved, in place of the files on the disk: for imports, tracebacks, Triton and pytest."""
+"""Replaces files on the disk by texts that an editor shows and has not saved: for imports, tracebacks, Triton and
+pytest.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def saved(path: str) -> str:
 
 
 def different(folder: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the texts that are not what is saved, by absolute path; `texts` has paths in `folder`, with `/`."""
+    """Return those of the texts that differ from what is saved, by absolute path. `texts` has paths in `folder`, with
+    `/`.
+    """
     changed: dict[str, str] = {}
     for place, text in texts.items():
         path = str(Path(folder, place))
@@ -76,7 +80,7 @@ class _UnsavedLoader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the other finders find, and loads it from the text where there is one."""
+    """Finds what the other finders find, and loads it from the text if there is one."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts

@@ -1,1 +1,1 @@
-"""KernelBench and popcorn: a file checked and timed against its reference."""
+"""KernelBench and popcorn: checks and times a file against its reference."""

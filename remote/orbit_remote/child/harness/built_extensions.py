@@ -1,6 +1,7 @@
-"""Extensions of torch that were built before the job: `torch.utils.cpp_extension` stores them in one process and loads them in another.
+"""Loads extensions of torch that were built before the job: `torch.utils.cpp_extension` stores them in one process
+and loads them in another.
 
-Only what a text builds of its own strings is stored: with folders to include, what they hold may change.
+Only what a text builds from its own strings is stored: the content of folders to include may change.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _kept_path: list[str] = []
 
 
 def keep_setuptools() -> None:
-    """Import what takes most of the 0.2 s that torch's builder takes (which itself starts CUDA), and put it out of sight: setuptools
-    replaces distutils, and makes its own copies of other packages importable.
+    """Import what takes most of the 0.2 s that torch's builder takes (which itself starts CUDA), and hide it.
+    setuptools replaces distutils, and makes its own copies of other packages importable.
     """
     before, path, finders = dict(sys.modules), sys.path[:], sys.meta_path[:]
     with contextlib.suppress(Exception):
@@ -43,7 +44,7 @@ def keep_setuptools() -> None:
 
 
 def _is_of_python(name: str) -> bool:
-    """Whether a module is of the standard library, and not distutils, which setuptools replaces."""
+    """Say whether a module is of the standard library, and not distutils, which setuptools replaces."""
     package = name.partition(".")[0]
     return package in sys.stdlib_module_names and package != "distutils"
 
@@ -57,8 +58,8 @@ def load_from_named() -> None:
 
 
 def install(folder: Path, *, store: bool) -> None:
-    """Have every extension that is built from now on copied to `folder`, or loaded from there if it is there. A torch that builds
-    in another way is left as it is.
+    """Copy every extension that is built from now on to `folder`, or load it from there if it is there. A torch that
+    builds in another way is not changed.
     """
     with contextlib.suppress(Exception):
         extension: Any = importlib.import_module("torch.utils.cpp_extension")
@@ -87,7 +88,7 @@ def install(folder: Path, *, store: bool) -> None:
 
 
 def _key(version: str, values: dict[str, Any]) -> str:
-    """Of everything that the library is made of; empty where that cannot be told."""
+    """Return a key of everything that the library is made of. Return "" if that cannot be told."""
     try:
         if values["extra_include_paths"] or values["is_standalone"]:
             return ""

@@ -1,15 +1,15 @@
-"""How long whole calls take on the GPU, two versions in turn: each from its first kernel's start to its last one's end.
+"""Measures how long whole calls take on the GPU, two versions in turn: each from its first kernel's start to its last
+one's end.
 
-A call of a model is many kernels, copies between them, and gaps. What its user waits for is the time from
-first to last, not the sum, so that is what stands here. It is taken by CUDA events around the call, without
-CUPTI: recording would add to each kernel and so favour the version with fewer of them. A pair of events shows more than
-what runs between them; that surplus is measured on a kernel whose length is recorded, and taken off. Before each call
-the GPU is kept busy for longer than the host needs to launch the call's kernels: a gap that is only Python's would be
-the host's time. Where the first event has passed before the last one was asked for, the host was too slow, and the GPU
-is kept busy for longer.
+A call of a model is many kernels, copies between them, and gaps. Its user waits for the time from first to last, not
+for the sum, so that time is measured. CUDA events around the call take it, without CUPTI: recording would add to each
+kernel and so favour the version with fewer of them. A pair of events shows more than what runs between them. That
+surplus is measured on a kernel whose length is recorded, and subtracted. Before each call the GPU is kept busy for
+longer than the host needs to launch the call's kernels: a gap that is only Python's would be the host's time. If the
+first event has passed before the last one was asked for, the host was too slow, and the GPU is kept busy for longer.
 
-Calls that use other streams than the current one are not enclosed by events on it. They are found by
-recording some calls first, and then both versions are timed by the records of all streams.
+Events on the current stream do not enclose calls that use other streams. Such calls are found by recording some calls
+first; then both versions are timed by the records of all streams.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LEAST_NS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class TimedSide:
-    """One version: called with inputs that it may write to."""
+    """One version. It is called with inputs that it may write to."""
 
     name: str
     call: Callable[[Any], Any]
@@ -60,8 +60,8 @@ class TimedSide:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLaunches:
-    """What a recorded call launched, `records` in order of start; `calls` are those of all recorded calls.
-    None where nothing could be recorded.
+    """What a recorded call launched: `records` in order of start, and `calls` for all recorded calls. None if nothing
+    could be recorded.
     """
 
     records: tuple[LaunchRecord, ...]
@@ -86,7 +86,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """For each side, in order; `comparison` is of the first against the second, None where there is one side."""
+    """The times of each side, in order. `comparison` is of the first against the second, None if there is one side."""
 
     cold: tuple[Timing, ...]
     warm: tuple[Timing, ...]
@@ -96,12 +96,12 @@ class Timed:
 
 
 class CallBench:
-    """Made before the user's code is loaded, so that it measures with torch's functions and not with what a
-    file may have put in their place.
+    """Times calls. It is made before the user's code is loaded, so that it measures with torch's functions and not
+    with what a file may have put in their place.
     """
 
     def __init__(self, torch: Any, recorder: Recorder, coin: random.Random | None = None) -> None:
-        """`coin` draws the order of each round."""
+        """Make a bench. `coin` decides the order of each round."""
         self._torch = torch
         self.coin = coin or random.SystemRandom()
         self._recorder = recorder if isinstance(recorder, Native) else None
@@ -124,9 +124,9 @@ class CallBench:
     def time(
         self, sides: Sequence[TimedSide], sets: Sequence[Any], buffers: Any, *, written: bool, budget_s: float
     ) -> Timed:
-        """`sets` are inputs of one shape with different contents, which the calls are given by turns in the one
-        memory of `buffers`: what a version has kept from an earlier call is of no use to it. `written` says
-        that a call writes to its inputs. `budget_s` is what all of it may take, about.
+        """Time calls. `sets` are inputs of one shape with different contents, which the calls get by turns in the one
+        memory of `buffers`: what a version has kept from an earlier call is of no use to it. `written` says that a
+        call writes to its inputs. `budget_s` is about what all of it may take.
         """
         seen = tuple(self._look(side, sets[0], buffers) for side in sides)
         elsewhere = any(call_seen is not None and call_seen.elsewhere for call_seen in seen)
@@ -180,7 +180,7 @@ class CallBench:
         self._synchronize()
 
     def _leads(self, sides: Sequence[TimedSide], inputs: Any, buffers: Any) -> list[int]:
-        """For each side how long, in ns, the GPU is kept busy while the host launches its kernels."""
+        """Return for each side how long, in ns, the GPU is kept busy while the host launches its kernels."""
         numbers: list[int] = []
         for side in sides:
             spent: list[int] = []
@@ -213,7 +213,9 @@ class CallBench:
         return self._elapsed(pair.begin, pair.end) * 1e6
 
     def by_records(self, call: Callable[[], Any]) -> int | None:
-        """From the first start to the last end on any stream; None where something was not recorded."""
+        """Return the time from the first start to the last end on any stream. Return None if something was not
+        recorded.
+        """
         recorder = self._recorder
         assert recorder is not None
         self._synchronize()
@@ -226,8 +228,8 @@ class CallBench:
         return max(record.end_ns for record in records) - min(record.start_ns for record in records)
 
     def surplus_ns(self) -> float:
-        """What a pair of events shows beyond the time from its first kernel's start to its last one's end; where nothing can
-        be recorded, what it shows with nothing between.
+        """Return what a pair of events shows beyond the time from its first kernel's start to its last one's end. If
+        nothing can be recorded, return what it shows with nothing between.
         """
         known_ns = self._known_ns()
         call = self._known_kernel if known_ns else lambda: None
@@ -243,7 +245,7 @@ class CallBench:
         self._sum(self._few, dim=0, out=self._sink)
 
     def _known_ns(self) -> int:
-        """The recorded length of the known kernel; 0 where nothing is recorded."""
+        """Return the recorded length of the known kernel, or 0 if nothing is recorded."""
         if not self.record(True):
             return 0
         try:
@@ -303,7 +305,7 @@ class _Rounds:
         self._surplus = 0.0 if elsewhere else bench.surplus_ns()
 
     def timings(self, label: str, cap_s: float) -> list[tuple[Timing, list[int]]]:
-        """For each side its statistics and all samples."""
+        """Return for each side its statistics and all samples."""
         samples: list[list[int]] = [[] for _ in self._sides]
         collecting = gc.isenabled()
         gc.disable()
@@ -343,7 +345,9 @@ class _Rounds:
         ]
 
     def _first(self, label: str) -> float:
-        """How long a round takes, in seconds, which sets the size of the first batch; leads are long enough then."""
+        """Return how many seconds a round takes, which sets the size of the first batch. Leads are long enough
+        afterwards.
+        """
         took = 0.0
         for _ in range(_TRIES):
             before, began = tuple(self._leads), time.perf_counter()
@@ -354,7 +358,7 @@ class _Rounds:
         return took
 
     def _batch(self, label: str, size: int, samples: list[list[int]]) -> None:
-        """Adds to the samples of each side; lengthens the lead of a side whose calls were launched too late."""
+        """Add to the samples of each side. The lead of a side whose calls were launched too late is lengthened."""
         pairs: list[list[Pair]] = [[] for _ in self._sides]
         for _ in range(size):
             self._turn += 1

@@ -1,4 +1,6 @@
-"""A CUDA source without host code as a function of tensors: NVRTC compiles it in this process, and cuda.core launches its kernel."""
+"""Makes a function of tensors from a CUDA source without host code: NVRTC compiles it in this process, and cuda.core
+launches its kernel.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,10 @@ _OPTED_IN: Final = 48 << 10
 
 
 class NotCompiledError(Exception):
-    """NVRTC refused the source; the text is its log."""
+    """NVRTC refused the source. The text is its log."""
 
     def failure(self) -> tuple[c.Failure, tuple[c.Problem, ...]]:
-        """The first error, and all of them at the lines of the source."""
+        """Return the first error, and all of them at the lines of the source."""
         problems = tuple(
             c.Problem("error", match["words"], "nvrtc", _place(match)) for match in _ERROR.finditer(str(self))
         )
@@ -63,13 +65,13 @@ class NotCompiledError(Exception):
 
 
 def _place(match: re.Match[str]) -> c.Place | None:
-    """None for NVRTC's own file, in which it looks for the kernel's name."""
+    """Return a place, or None for NVRTC's own file, in which it looks for the kernel's name."""
     return None if match["file"] == _NAMES else c.Place(match["file"], int(match["line"]))
 
 
 @dataclass(frozen=True, slots=True)
 class SourceParameter:
-    """`element` is a name of `DTYPES`: the type of a scalar, or of a tensor's elements."""
+    """A parameter. `element` is a name of `DTYPES`: the type of a scalar, or of a tensor's elements."""
 
     name: str
     element: str
@@ -77,14 +79,16 @@ class SourceParameter:
 
 
 class SourceKernel:
-    """On torch's current device. `name` may have name spaces; `file` is what the compiler calls the source in its messages; `flags` are
-    as `nvcc_flags.allowed_flags` spells them.
+    """A kernel on torch's current device. `name` may have name spaces. `file` is the source's name in the compiler's
+    messages. `flags` are in the spelling of `nvcc_flags.allowed_flags`.
     """
 
     def __init__(
         self, file: str, source: str, name: str, flags: Sequence[str], parameters: Sequence[SourceParameter]
     ) -> None:
-        """Raises NotCompiledError, ImportError without cuda-core, and what cuda.core raises where the driver does not take the code."""
+        """Compile the kernel. Raises NotCompiledError, ImportError without cuda-core, and what cuda.core raises if
+        the driver does not take the code.
+        """
         torch = self._torch = importlib.import_module("torch")
         core = self._core = importlib.import_module("cuda.core")
         self._device: Any = core.Device(torch.cuda.current_device())
@@ -99,7 +103,9 @@ class SourceKernel:
         self._allowed = _OPTED_IN
 
     def launch(self, grid: Sequence[int], block: Sequence[int], shared: int, values: Sequence[Any]) -> None:
-        """On torch's current stream; `shared` is in bytes. Raises TypeError for a value that is not as its parameter."""
+        """Launch the kernel on torch's current stream. `shared` is in bytes. Raises TypeError for a value that does
+        not fit its parameter.
+        """
         current = int(self._torch.cuda.current_stream().cuda_stream)
         if current != self._handle:
             self._handle, self._stream = current, self._device.create_stream(Stream(self._torch))
@@ -122,7 +128,9 @@ class SourceKernel:
 
 
 def compiled(file: str, source: str, name: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str]:
-    """The machine code, and the kernel's symbol in it. Raises NotCompiledError, and ImportError without cuda-bindings."""
+    """Return the machine code, and the kernel's symbol in it. Raises NotCompiledError, and ImportError without
+    cuda-bindings.
+    """
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
 
     def done(result: Any) -> Any:
@@ -153,12 +161,14 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
 
 
 def _read(source: str) -> bytes:
-    """As nvcc reads it, which has no byte order mark, and passes over NUL: NVRTC's text would end there."""
+    """Return the source as nvcc reads it: without a byte order mark, and with NUL as a blank, because NVRTC's text
+    would end there.
+    """
     return source.removeprefix("\ufeff").replace("\0", " ").encode("utf-8", "surrogatepass")
 
 
 def _options(flags: Sequence[str]) -> list[str]:
-    """The flags as NVRTC takes them: each with its value in one word."""
+    """Return the flags as NVRTC takes them: each with its value in one word."""
     options: list[str] = []
     words = iter(flags)
     for flag in words:
@@ -178,14 +188,18 @@ def _options(flags: Sequence[str]) -> list[str]:
 
 
 def _headers() -> list[str]:
-    """CUDA's own, of wheels or of a toolkit, those of CCCL and of cuRAND; NVRTC looks nowhere by itself."""
+    """Return CUDA's own header folders, of wheels or of a toolkit, with those of CCCL and of cuRAND. NVRTC looks
+    nowhere by itself.
+    """
     pathfinder: Any = importlib.import_module("cuda.pathfinder")
     folders = [pathfinder.find_nvidia_header_directory(part) for part in ("cudart", "cccl", "curand")]
     return [folder for folder in dict.fromkeys(folders) if folder]
 
 
 def _standard_headers() -> dict[str, str]:
-    """Texts by the names under which a source that is written for nvcc includes them: NVRTC has none of the host's headers."""
+    """Return texts by the names under which a source that is written for nvcc includes them: NVRTC has none of the
+    host's headers.
+    """
     headers = {name: f"#include <cuda/std/{name}>\n{_IN_STD}" for name in _STANDARD}
     headers["cmath"] += "#ifndef M_PI\n#define M_PI 3.14159265358979323846\n#endif\n"
     headers |= {"cassert": "#include <cuda/std/cassert>\n", "climits": "#include <cuda/std/climits>\n"}

@@ -1,4 +1,4 @@
-"""What the contracts have in common: cases to check and to time, and what is said of a case's output."""
+"""The common part of the contracts: cases to check and to time, and the checks of a case's output."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 
 class ContractError(Exception):
-    """A file that does not keep its contract; if `place` is None, it is that of the function or class that is
-    called.
-    """
+    """A file does not keep its contract. If `place` is None, it is that of the function or class that is called."""
 
     def __init__(self, text: str, remedy: str = "", place: c.Place | None = None) -> None:
         super().__init__(text)
@@ -23,7 +21,7 @@ class ContractError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ContractCase:
-    """One set of arguments. `name` is empty for the only one of a contract that has no names for them."""
+    """One set of arguments. `name` is "" for the only one of a contract that has no names for them."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -35,8 +33,8 @@ class ContractCase:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedCheck:
-    """One comparison; where it failed, what a person reads of it, and in `hint` what may be behind it. The hint of one that passed says
-    what it does not show.
+    """One comparison. If it failed, it has what a person reads of it, and in `hint` the possible cause. The hint of
+    one that passed says what it does not show.
     """
 
     check: c.Check
@@ -45,7 +43,7 @@ class ExplainedCheck:
 
 
 def described(value: Any) -> str:
-    """A value that is not what it should be, in a few words."""
+    """Describe a value that is not what it should be, in a few words."""
     kind = type(value).__name__
     if isinstance(value, list | tuple):
         return f"a {kind} of {len(cast('list[Any]', value))}"

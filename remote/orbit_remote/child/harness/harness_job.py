@@ -1,8 +1,8 @@
-"""In a job's own process: a KernelBench or popcorn file, checked and timed against its reference.
+"""Checks and times a KernelBench or popcorn file against its reference, in a job's own process.
 
-Every check has inputs of its own. A candidate that fails is not timed. Otherwise its calls and the
-reference's are timed in turn, and once more it is checked, with other inputs in the very memory that the timed calls
-were given: one that computes only once, and knows its inputs by their address or shape, is found out.
+Every check has its own inputs. A candidate that fails is not timed. Otherwise its calls and the reference's are timed
+in turn. Then it is checked once more, with other inputs in the very memory of the timed calls. So a candidate that
+computes only once, and recognises its inputs by their address or shape, is found out.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _WARM_UP: Final = 2
 
 
 def check_and_time(job: Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
-    """The whole job, in this process, which is good for no other afterwards.
+    """Do the whole job, in this process, which is good for no other afterwards.
 
-    On another `device` than CUDA's, which tests use that need no GPU, everything is checked and nothing timed.
+    On another `device` than CUDA's, for tests that need no GPU, everything is checked and nothing timed.
     """
     began = time.perf_counter()
     send(c.Stage(job.run, "running", time.time(), "checking"))
@@ -137,7 +137,9 @@ class _HarnessRun:
         return KernelBench(self._torch, file, file.execute(file.module_name()), self._device)
 
     def _profiled(self, subject: Subject) -> c.Finished:
-        """One call of the candidate where a profiler sees it, after some that it does not: nothing is compared."""
+        """Call the candidate once where a profiler sees it, after some calls that it does not see. Nothing is
+        compared.
+        """
         case = [*subject.benchmarks, *subject.tests][0]
         torch = self._torch
         self._stage(f"one call of {subject.name}")
@@ -157,7 +159,7 @@ class _HarnessRun:
     # -- one case -----------------------------------------------------------------------------------
 
     def _benchmark(self, subject: Subject, case: ContractCase) -> None:
-        """Checked, timed, checked again; the points of both versions."""
+        """Check, time, and check again. Add the points of both versions."""
         many = f"{case.name} of {len(subject.benchmarks)}" if case.name else subject.name
         self._stage(f"checking {many}")
         checks: list[c.Check] = []
@@ -210,7 +212,7 @@ class _HarnessRun:
     def _checked(
         self, subject: Subject, case: ContractCase, turn: int, when: str, buffers: Any = None
     ) -> list[c.Check]:
-        """One call of the candidate, judged; in the memory of `buffers` where that is given and fits."""
+        """Judge one call of the candidate. It runs in the memory of `buffers` if that is given and fits."""
         torch = self._torch
         with torch.no_grad():
             data = subject.inputs(case, turn)
@@ -250,7 +252,7 @@ class _HarnessRun:
             self._problems.append(problem)
 
     def _poison(self) -> None:
-        """Memory that a careless candidate gets with `torch.empty` must not hold what it should compute."""
+        """Poison memory: what a careless candidate gets with `torch.empty` must not hold what it should compute."""
         for size in self._poisoned:
             self._torch.empty(size, dtype=self._torch.uint8, device=self._device).fill_(_POISON)
 
@@ -259,7 +261,7 @@ class _HarnessRun:
             self._bench.wait()
 
     def _notice(self, subject: Subject, data: Any, given: Any, output: Any) -> None:
-        """What a candidate does besides computing: allowed, and worth knowing."""
+        """Note what a candidate does besides computing: it is allowed, and worth knowing."""
         torch = self._torch
         allowed = subject.changes()
         changed = tensor_data.changed(torch, data, given, "inputs")
@@ -298,7 +300,7 @@ class _HarnessRun:
             return bench.time(sides, sets, buffers, written=self._written, budget_s=self._budget())
 
     def _budget(self) -> float:
-        """Seconds for this benchmark's times: half of what is left is for everything else."""
+        """Return the seconds for this benchmark's times: half of what is left is for everything else."""
         remaining = self.job.run_timeout_s - (time.perf_counter() - self._began)
         return max(_LEAST_S, min(BUDGET_S, remaining / 2 / self._left))
 
@@ -325,7 +327,7 @@ class _HarnessRun:
 
 
 def _kernels(name: str, seen: RecordedLaunches) -> tuple[c.Launches, ...]:
-    """The kernels of the recorded calls, Triton's with their constants and their place."""
+    """Return the kernels of the recorded calls, Triton's with their constants and their place."""
     calls = launch_records.series(seen.calls)
     matched = triton_instances.match(calls, triton_instances.instances())
     known = {launch.symbol: launch for _, launch in matched.launches}
@@ -362,7 +364,7 @@ def _versus(subject: Subject, timed: Timed) -> AgainstReference | None:
 
 
 def failed_call(job: Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:
-    """An exception of the user's code, or of torch and CUDA under it, at the user's line where it has one."""
+    """Return an exception of the user's code, or of torch and CUDA under it, at the user's line if it has one."""
     with contextlib.suppress(Exception):
         recorder.end()
     recorded = recorder.recorded()
@@ -382,7 +384,9 @@ def failed_call(job: Job, error: BaseException, recorder: Recorder, place: c.Pla
 
 
 def _extension(error: BaseException) -> python_errors.Explained | None:
-    """A source that a compiler refused: of `torch.utils.cpp_extension` its first error, not ninja's whole log."""
+    """Return a source that a compiler refused: for `torch.utils.cpp_extension` its first error, not ninja's whole
+    log.
+    """
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, cuda_source.NotCompiledError):
@@ -400,7 +404,7 @@ def _extension(error: BaseException) -> python_errors.Explained | None:
 
 
 def _listed_elsewhere(path: str, module: str) -> str:
-    """A module that task.yml takes from a place where it is not."""
+    """Return a message about a module that is not in the place that task.yml gives."""
     from orbit_remote.common.contracts import popcorn_task
 
     folder = harness_files.problem_folder(Path(path))

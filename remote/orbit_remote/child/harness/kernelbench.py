@@ -1,8 +1,8 @@
 """KernelBench's contract: `ModelNew` must compute what `Model` computes, made and called with the same arguments.
 
-Follows `src/kernelbench/eval.py` of github.com/ScalingIntelligence/KernelBench (as of 423217d, 2026-03-05): both models
-are made with the seed 42, several trials with seeds drawn from it, outputs compared by absolute and relative
-tolerance alike. Other than there, inputs keep the type that `get_inputs` gives them (there all become float32),
+It follows `src/kernelbench/eval.py` of github.com/ScalingIntelligence/KernelBench (as of 423217d, 2026-03-05): both
+models are made with the seed 42, several trials have seeds drawn from it, and absolute and relative tolerance are the
+same number. It differs in this: inputs keep the type that `get_inputs` gives them (there all become float32),
 integers must be equal, each side gets inputs of its own, and both get the same seed before each call.
 """
 
@@ -44,8 +44,8 @@ ADOPTED: Final = {
 
 
 class KernelBench:
-    """The two models, made. Raises ContractError, or whatever the user's code raises. Each turn has other inputs of the same
-    shapes; `trials` is with how much different data a benchmark is checked before it is timed.
+    """The two models, made. Raises ContractError, or whatever the user's code raises. Each turn has other inputs of
+    the same shapes. `trials` is with how many different data a benchmark is checked before it is timed.
     """
 
     name = "ModelNew"
@@ -87,7 +87,7 @@ class KernelBench:
         return [int(self._torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(TRIALS + 2)]
 
     def _model(self, kind: Any, source: Any) -> Any:
-        """Of arguments made with the same seed each time, in case a model changes them."""
+        """Make a model. Its arguments are made with the same seed each time, in case a model changes them."""
         self._torch.manual_seed(SEED)
         wanted = getattr(source, "get_init_inputs", None)
         arguments: Any = wanted() if callable(wanted) else []
@@ -106,8 +106,8 @@ class KernelBench:
         self._torch.manual_seed(self._seeds[turn % len(self._seeds)])
 
     def inputs(self, case: ContractCase, turn: int) -> Any:
-        """Made on the GPU where `get_inputs` lets torch choose the device: on the host it takes seconds for
-        gigabytes. Raises ContractError if `get_inputs` returns no list, and whatever it raises.
+        """Return inputs. They are made on the GPU if `get_inputs` lets torch choose the device: on the host gigabytes
+        take seconds. Raises ContractError if `get_inputs` returns no list, and whatever it raises.
         """
         del case
         made: Any = None
@@ -135,18 +135,20 @@ class KernelBench:
         return self._original(*data)
 
     def changes(self) -> set[str] | None:
-        """The inputs, by name, that Model changes itself, so that ModelNew may."""
+        """Return the names of inputs that Model changes itself, so that ModelNew may change them too."""
         return self._changed
 
     def adopt(self) -> str:
-        """Give ModelNew the parameters of Model, if it made others that these fit; a remark about it, empty where it did not."""
+        """Give ModelNew the parameters of Model, if it made others that these fit. Return a remark about it, "" if it
+        did not.
+        """
         return ADOPTED.get(adopted(self._torch, self._new, self._original), "")
 
     # -- judging ------------------------------------------------------------------------------------
 
     def judge(self, data: Any, output: Any, turn: int) -> list[ExplainedCheck]:
-        """`data` are the inputs as they were before the call; they are left as they are. Raises ContractError if Model
-        returns no tensor.
+        """Judge an output. `data` are the inputs as they were before the call; they are not changed. Raises
+        ContractError if Model returns no tensor.
         """
         given = tensor_data.cloned(self._torch, data)
         self.settle(turn)
@@ -169,7 +171,7 @@ class KernelBench:
         ]
 
     def _weights(self) -> str:
-        """A sentence where the two models do not have the same parameters; they are made with one seed."""
+        """Return a sentence if the two models do not have the same parameters. They are made with one seed."""
         mine, theirs = (list(model.named_parameters()) for model in (self._new, self._original))
         same = len(mine) == len(theirs) and all(
             tensor_data.same_bytes(self._torch, first, other)
@@ -185,8 +187,8 @@ class KernelBench:
 
 
 def adopted(torch: Any, mine: Any, theirs: Any) -> str:
-    """Load the parameters and buffers of the model `theirs` into `mine` where they fit and differ: by name, or in their order where names
-    differ. Returns how they fit, a word of `ADOPTED`; empty where nothing was loaded.
+    """Load the parameters and buffers of the model `theirs` into `mine` if they fit and differ: by name, or in their
+    order if names differ. Return how they fit, a word of `ADOPTED`; "" if nothing was loaded.
     """
     own, other = (dict(model.state_dict()) for model in (mine, theirs))
     forms = [[(tuple(value.shape), value.dtype) for value in each.values()] for each in (own, other)]
@@ -211,7 +213,7 @@ def adopted(torch: Any, mine: Any, theirs: Any) -> str:
 def compared(
     torch: Any, name: str, actual: Any, expected: Any, within: AllowedDifference | None = None
 ) -> ExplainedCheck:
-    """One output, by the reference's own tolerance or else by KernelBench's."""
+    """Compare one output, by the reference's own tolerance or else by KernelBench's."""
     if type(actual) not in (torch.Tensor, torch.nn.Parameter):
         return _refuted(name, f"a {type(actual).__name__}", "a plain torch.Tensor")
     for what in ("shape", "dtype", "device"):
@@ -251,7 +253,7 @@ def compared(
 
 
 def tolerance(expected: Any, within: AllowedDifference | None) -> AllowedDifference:
-    """The reference's own or else KernelBench's, by the type; integers must be equal."""
+    """Return the reference's own tolerance or else KernelBench's, by the type. Integers must be equal."""
     bound = _bound(expected)
     return within if within and bound else AllowedDifference(bound, bound)
 
@@ -263,7 +265,7 @@ def _bound(expected: Any) -> float:
 
 
 def _passes(result: output_compare.Comparison, actual: Any, allowed: AllowedDifference) -> bool:
-    """Elements that need not match have to be numbers."""
+    """Say whether a comparison passes. Elements that need not match have to be numbers."""
     if allowed.cap is not None and (result.error or 0.0) > allowed.cap:
         return False
     if not result.differing:
@@ -278,7 +280,9 @@ def _refuted(name: str, actual: str, expected: str) -> ExplainedCheck:
 
 
 def model_class(torch: Any, module: Any, name: str, where: str) -> Any:
-    """The module's class of this name. Raises ContractError if there is none, or if it is not a torch.nn.Module."""
+    """Return the module's class of this name. Raises ContractError if there is none, or if it is not a
+    torch.nn.Module.
+    """
     value = getattr(module, name, None)
     if value is None:
         raise ContractError(f"{where} has no class {name}")
@@ -288,7 +292,9 @@ def model_class(torch: Any, module: Any, name: str, where: str) -> Any:
 
 
 def reference_module(path: Path) -> Any:
-    """The module with Model, by the file beside the open one. Raises ContractError, or what executing it raises."""
+    """Return the module with Model, from the file beside the open one. Raises ContractError, or what executing it
+    raises.
+    """
     file = harness_files.model_file(path)
     if file is None:
         names = " or ".join(candidate.name for candidate in harness_files.model_files(path))

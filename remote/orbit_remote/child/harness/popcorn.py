@@ -1,9 +1,9 @@
-"""popcorn's contract (GPU MODE): `custom_kernel(data)` on what `generate_input` of reference.py makes, judged by its
-`check_implementation`, once for every test and benchmark of task.yml.
+"""popcorn's contract (GPU MODE): `custom_kernel(data)` runs on what `generate_input` of reference.py makes. Its
+`check_implementation` judges it, once for every test and benchmark of task.yml.
 
-Follows `problems/pmpp_v2/eval.py` of github.com/gpu-mode/reference-kernels (as of f83cb92): the candidate gets a copy, the
-check the original; for fresh data the seed goes up by 13, as there in ranked runs. The problem's own eval.py,
-where it has one, is not used.
+It follows `problems/pmpp_v2/eval.py` of github.com/gpu-mode/reference-kernels (as of f83cb92): the candidate gets a
+copy, the check gets the original; for fresh data the seed grows by 13, as there in ranked runs. The problem's own
+eval.py is not used.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Popcorn:
     trials = 1
 
     def __init__(self, torch: Any, file: UserFile, load: Callable[[], Any]) -> None:
-        """`load` executes the open file, once what it imports can be found. Raises ContractError, or whatever
-        the user's code raises.
+        """Load the problem. `load` executes the open file, once what it imports can be found. Raises ContractError,
+        or whatever the user's code raises.
         """
         self._torch = torch
         folder = harness_files.problem_folder(Path(file.path))
@@ -117,7 +117,7 @@ class Popcorn:
 
 
 def _read(answer: Any) -> tuple[bool, str]:
-    """Problems of 2025 return a text that is empty when all is well, later ones a pair."""
+    """Read an answer of the check. Problems of 2025 return a text that is empty when all is well, later ones a pair."""
     match answer:
         case str():
             return not answer, answer

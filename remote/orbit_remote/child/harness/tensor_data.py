@@ -1,6 +1,6 @@
 """The inputs and outputs of a contract: tensors, anywhere in lists, tuples and dictionaries.
 
-Objects of other kinds are passed on as they are, tensors inside them too, as popcorn's own evaluation does.
+Objects of other kinds are passed on unchanged, with the tensors inside them, as in popcorn's own evaluation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, cast
 
 
 def leaves(torch: Any, data: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The tensors with their names: `output`, `output[1]`, `data['x']`."""
+    """Yield the tensors with their names: `output`, `output[1]`, `data['x']`."""
     if isinstance(data, torch.Tensor):
         yield name, data
     elif isinstance(data, dict):
@@ -22,7 +22,7 @@ def leaves(torch: Any, data: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def cloned(torch: Any, data: Any) -> Any:
-    """Every tensor in memory of its own; one that occurs twice is one tensor again."""
+    """Copy every tensor into memory of its own. A tensor that occurs twice is one tensor again."""
     made: dict[int, Any] = {}
 
     def clone(tensor: Any) -> Any:
@@ -34,7 +34,7 @@ def cloned(torch: Any, data: Any) -> Any:
 
 
 def moved(torch: Any, data: Any, device: str) -> Any:
-    """The same lists, tuples and dictionaries, their tensors on `device`."""
+    """Return the same lists, tuples and dictionaries, with their tensors on `device`."""
     return mapped(torch, data, lambda tensor: tensor.to(device))
 
 
@@ -64,7 +64,7 @@ def refill(torch: Any, into: Any, source: Any) -> bool:
 
 
 def fits(torch: Any, tensor: Any, other: Any) -> bool:
-    """Whether two sets of inputs have the same tensors by name, shape, type and device, and are alike else."""
+    """Say whether two sets of inputs have the same tensors by name, shape, type and device, and are alike otherwise."""
     first, second = _described(torch, tensor), _described(torch, other)
     return first == second
 
@@ -80,13 +80,13 @@ def _described(torch: Any, data: Any) -> object:
 
 
 def changed(torch: Any, before: Any, after: Any, name: str) -> list[str]:
-    """The names of the tensors whose bytes differ: what a call has written to of its inputs."""
+    """Return the names of the tensors whose bytes differ: the inputs to which a call has written."""
     pairs = zip(leaves(torch, before, name), leaves(torch, after, name), strict=True)
     return [where for (where, old), (_, new) in pairs if not same_bytes(torch, old, new)]
 
 
 def same_bytes(torch: Any, tensor: Any, other: Any) -> bool:
-    """NaN equals itself here."""
+    """Say whether two tensors have the same bytes. NaN equals itself here."""
     if tensor.shape != other.shape or tensor.dtype != other.dtype:
         return False
     if tensor.is_sparse or other.is_sparse:
@@ -96,13 +96,13 @@ def same_bytes(torch: Any, tensor: Any, other: Any) -> bool:
 
 
 def size(torch: Any, data: Any) -> int:
-    """Bytes of distinct tensors."""
+    """Return the bytes of distinct tensors."""
     sizes = {id(leaf): leaf.numel() * leaf.element_size() for _, leaf in leaves(torch, data, "")}
     return sum(sizes.values())
 
 
 def memory(torch: Any, data: Any) -> set[int]:
-    """Where the storages of the tensors begin; none of those without elements."""
+    """Return where the storages of the tensors begin, without tensors that have no elements."""
     return {
         int(leaf.untyped_storage().data_ptr())
         for _, leaf in leaves(torch, data, "")

@@ -1,7 +1,8 @@
-"""Outputs as they were captured: what of one is stored, and another output compared with it.
+"""Stores outputs as they were captured, and compares other outputs with them.
 
-Up to a MiB all elements are stored. Of more, a fixed sample, and of each of some thousand blocks of neighbours the sum, the sum of
-the magnitudes, and how many elements are no finite numbers: a change of any size in any element shows in one of them.
+Up to a MiB all elements are stored. Of more, it stores a fixed sample, and for each of some thousand blocks of
+neighbours the sum, the sum of the magnitudes, and how many elements are no finite numbers. A change of any size in
+any element shows in one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SUMS: Final = ".sums"
 
 
 def parts(torch: Any, key: str, output: Any) -> dict[str, StoredTensor]:
-    """What is stored of an output, by key."""
+    """Return what is stored of an output, by key."""
     flat = output.reshape(-1)
     if flat.numel() * flat.element_size() <= WHOLE:
         return {key: stored(torch, output)}
@@ -43,7 +44,9 @@ def stored(torch: Any, tensor: Any) -> StoredTensor:
 
 
 def compare(torch: Any, actual: Any, file: StoredFile, key: str, tolerance: Tolerance) -> Comparison:
-    """An output with what is stored of it. Raises ValueError, whose text goes on after the file's name, and OSError."""
+    """Compare an output with what is stored of it. Raises ValueError, whose text follows the file's name, and
+    OSError.
+    """
     expected = file.tensor(key)
     kind = str(actual.dtype).removeprefix("torch.")
     sampled = f"{key}{SUMS}" in file.entries
@@ -66,15 +69,15 @@ def compare(torch: Any, actual: Any, file: StoredFile, key: str, tolerance: Tole
 
 
 def _places(torch: Any, flat: Any) -> Any:
-    """The indices of the sample: one of each of so many stretches of the output, at another place in each."""
+    """Return the indices of the sample: one in each of many stretches of the output, at a different place in each."""
     count = int(flat.numel())
     at = torch.arange(_SAMPLED, device=flat.device, dtype=torch.int64)
     return (at * count + ((at * _GOLDEN) & 0xFFFF) * count // 0x10000) // _SAMPLED
 
 
 def _sums(torch: Any, flat: Any) -> Any:
-    """Of each block its sum, the sum of its magnitudes and the number of its elements that are not finite; of integers the sum modulo
-    2^64 alone.
+    """Return each block's sum, the sum of its magnitudes and the number of its elements that are not finite. For
+    integers return only the sum modulo 2^64.
     """
     size = -(-int(flat.numel()) // _BLOCKS)
     whole = int(flat.numel()) // size * size
@@ -96,7 +99,7 @@ def _rows(torch: Any, blocks: Any) -> Any:
 
 
 def _of_sums(torch: Any, actual: Any, expected: StoredTensor, tolerance: Tolerance) -> Comparison:
-    """A difference of sums is more than what all elements of the block may differ by."""
+    """Compare sums. They differ if the difference is more than all elements of the block together may differ by."""
     flat = actual.reshape(-1)
     found = _sums(torch, flat)
     if (expected.dtype, expected.shape) != (str(found.dtype).removeprefix("torch."), tuple(found.shape)):

@@ -34,7 +34,7 @@ _STATIC_LIMIT = 48 << 10
 
 @dataclass(frozen=True, slots=True)
 class PassedArgument:
-    """A value as it is passed, before there is memory for kernels: `tensor` is set for pointers."""
+    """A value as it is passed, before there is memory for kernels. `tensor` is set for pointers."""
 
     value: Value
     parameter: Parameter
@@ -143,13 +143,13 @@ class Cuda:
         return False
 
     def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:  # noqa: ARG002
-        """Always raises SpecError: a CUDA reference is a launch, not a function."""
+        """Refuse a function as a reference: a CUDA reference is a launch. Always raises SpecError."""
         raise SpecError(reference.span, "The reference of a CUDA kernel is a launch of another kernel.")
 
     # -- arguments ----------------------------------------------------------------------------------
 
     def _passed(self, argument: PassedArgument, memory: Memory, kept: list[Any]) -> Any:
-        """As cuda.core takes it: an address as an int, a number as the C type of its parameter."""
+        """Return an argument for cuda.core: an address as an int, a number as the C type of its parameter."""
         match argument.value:
             case None:
                 return 0
@@ -178,7 +178,7 @@ class Cuda:
             raise SpecError(span, f"CUDA rejects this tensor map: {message[:200]}") from None
 
     def _fits(self, kernel: Any, given: list[Any], launch: SpecLaunch) -> None:
-        """The sizes of what is passed are those that the code reads: else it would read something else."""
+        """Check that arguments have the sizes that the code reads: otherwise it would read something else."""
         for argument, wanted in zip(given, kernel.arguments_info, strict=True):
             size = (
                 ctypes.sizeof(argument)
@@ -284,7 +284,7 @@ class Cuda:
 
 
 def number(torch: Any, value: Scalar, dtype: DType) -> Any:
-    """A scalar argument as cuda.core takes it: in the C type of its size."""
+    """Return a scalar argument for cuda.core, in the C type of its size."""
     plain = int(value.value) if dtype.kind == "integer" else value.value
     if dtype.name in _INTEGERS:
         return _INTEGERS[dtype.name](plain)
@@ -295,7 +295,7 @@ def number(torch: Any, value: Scalar, dtype: DType) -> Any:
 
 
 def _is_named(symbol: str, name: str) -> bool:
-    """Whether a mangled variable is `name`, whatever name space or linkage it has."""
+    """Say whether a mangled variable is `name`, whatever name space or linkage it has."""
     whole = symbols.demangle(symbol)
     return whole.rpartition("::")[2] == name.rpartition("::")[2] and (
         "::" not in name or whole.endswith(name)

@@ -1,9 +1,9 @@
-"""The memory that a launch spec's kernels get: copies of the inputs that can be restored, and watched.
+"""The memory that a launch spec's kernels get: copies of the inputs that can be restored, and are watched.
 
-Kernels never touch the values of the spec themselves, because what is expected is computed from them
-afterwards. What a kernel may write lies in a copy between two guard bands. So does what it can only read, where
-there is room: a read out of bounds then meets NaN, and not by chance what would be right. `empty(…)` is filled with a pattern that no kernel leaves by chance: where it is still there,
-nothing was written.
+Kernels never touch the values of the spec themselves, because what is expected is computed from them afterwards. What
+a kernel may write lies in a copy between two guard bands. So does what it can only read, if there is room: a read out
+of bounds then meets NaN, and not by chance the right value. `empty(…)` is filled with a pattern that no kernel leaves
+by chance: if it is still there, nothing was written.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class _Buffer:
             self.body.copy_(self.original)
 
     def view(self, tensor: Any) -> Any:
-        """The same elements as a tensor of the spec, in this memory."""
+        """Return the same elements as a tensor of the spec, in this memory."""
         shift = self.band // tensor.element_size() + tensor.storage_offset()
         made = self._torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return made.set_(self.whole.untyped_storage(), shift, tensor.shape, tensor.stride())
 
     def look(self) -> None:
-        """Note whether its content has been changed; that of an `empty(…)` never has to be restored."""
+        """Note whether its content has been changed. That of an `empty(…)` never has to be restored."""
         if self.writable and not self.unset:
             self.dirty = not bool(self._torch.equal(self.body, self.original))
 
@@ -93,8 +93,8 @@ class _Buffer:
 
 
 class Memory:
-    """The buffers of one set of values. `tensors` are what launches are given, each with whether they
-    may write it. What they only read is copied, and lies between bands too, if that takes at most `spare` bytes.
+    """The buffers of one set of values. `tensors` are what launches are given, each with whether they may write it.
+    What they only read is copied, and lies between bands too, if that takes at most `spare` bytes.
     """
 
     def __init__(
@@ -120,28 +120,28 @@ class Memory:
         }
 
     def of(self, tensor: Tensor) -> Any:
-        """torch's tensor in the memory that kernels see; the value itself where no launch is given it."""
+        """Return torch's tensor in the memory that kernels see. Return the value itself if no launch is given it."""
         buffer = self._buffers.get(_key(tensor)) if tensor.numel else None
         return tensor.data if buffer is None else buffer.view(tensor.data)
 
     @property
     def footprint(self) -> int:
-        """Bytes of distinct memory that the launches are given."""
+        """Return the bytes of distinct memory that the launches are given."""
         return sum(buffer.size for buffer in self._buffers.values())
 
     def look(self) -> None:
-        """Note which buffers the launches have changed: those `restore` is for."""
+        """Note which buffers the launches have changed: `restore` is for those."""
         for buffer in self._buffers.values():
             buffer.look()
 
     def restore(self) -> None:
-        """What was changed is as before the first launch again."""
+        """Restore the changed buffers to their content before the first launch."""
         for buffer in self._buffers.values():
             if buffer.dirty:
                 buffer.body.copy_(buffer.original)
 
     def changed(self) -> set[str]:
-        """The names of what was written, as far as `look` has seen; an `empty(…)` counts as written."""
+        """Return the names of what was written, as far as `look` has seen. An `empty(…)` counts as written."""
         return {
             buffer.name
             for buffer in self._buffers.values()
@@ -153,7 +153,7 @@ class Memory:
 
 
 def needed(tensors: Iterable[tuple[Tensor, bool]]) -> int:
-    """Bytes that the values and the copies for kernels take, from descriptions without data."""
+    """Return the bytes that the values and the copies for kernels take, from descriptions without data."""
     sizes: dict[str, tuple[int, bool]] = {}
     for at, (tensor, writable) in enumerate(tensors):
         key = tensor.storage or f"#{at}"
@@ -163,8 +163,8 @@ def needed(tensors: Iterable[tuple[Tensor, bool]]) -> int:
 
 
 def _band(size: int) -> int:
-    """A band as large as the buffer catches any index that is off by its own length; a MiB is enough to
-    catch one that is off by a row.
+    """Return the size of a band. One as large as the buffer catches any index that is wrong by its own length; a MiB
+    is enough to catch one that is wrong by a row.
     """
     wanted = min(max(size, _LEAST_BAND), _MOST_BAND)
     return -(-wanted // _ALIGNMENT) * _ALIGNMENT

@@ -1,4 +1,4 @@
-"""Checks of a launch against its spec: outputs, references, and no write outside of its buffers."""
+"""Checks a launch against its spec: outputs, references, and no write outside of its buffers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ When = Literal["first", "again"]
 
 
 class SpecVerdict:
-    """Of all points of one job. `failure` is the worst that was found, None while all is well."""
+    """The verdict on all points of one job. `failure` is the worst that was found, None while all is well."""
 
     def __init__(self, job: Job, spec: LaunchSpec, backend: Backend, gpu: Gpu) -> None:
         self.problems: list[c.Problem] = []
@@ -89,7 +89,9 @@ class SpecVerdict:
     def _as_captured(
         self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: SpecPoint, when: When
     ) -> c.Check | None:
-        """None where the spec makes other inputs than the captured ones: what the kernel writes then is not stored."""
+        """Compare an output with the captured one. Return None if the spec makes other inputs than the captured ones:
+        the result for these is not stored.
+        """
         call = expect.expected
         assert isinstance(call, Call)
         name, key = (each.value for each in call.arguments if isinstance(each, Text))
@@ -136,7 +138,7 @@ class SpecVerdict:
     def _referenced(
         self, reference: Reference, trial: Trial, after: Mapping[str, Value], point: SpecPoint, when: When
     ) -> list[c.Check]:
-        """The outputs against what a function returns, or what another kernel leaves in them."""
+        """Compare the outputs with what a function returns, or with what another kernel leaves in them."""
         if reference.launch is not None:
             names, right = self._of_kernel(reference, reference.launch, trial)
         else:
@@ -252,7 +254,7 @@ class SpecVerdict:
 
 
 def difference(check: c.Check, name: str) -> str:
-    """What a failed comparison says, in a few words. `name` is the output as the author writes it."""
+    """Say what a failed comparison shows, in a few words. `name` is the output as the author writes it."""
     index = ", ".join(map(str, check.index))
     at = f"{name}[{index}]" if index else name
     many = f"{check.differing} of {check.elements} elements differ" if check.elements > 1 else "it differs"

@@ -1,4 +1,4 @@
-"""The kernels of our own that launch specs need, compiled once for an architecture and kept."""
+"""Our own kernels that launch specs need. They are compiled once for an architecture and kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ extern "C" __global__ void orbit_fill_shared(unsigned pattern, unsigned words) {
 
 
 class Kernels:
-    """On torch's current device and stream. Raises what cuda.core raises where the driver does not take them."""
+    """The kernels on torch's current device and stream. Raises what cuda.core raises if the driver does not take
+    them.
+    """
 
     def __init__(self, torch: Any, cache: Path | None) -> None:
         self.core: Any = importlib.import_module("cuda.core")
@@ -60,7 +62,7 @@ class Kernels:
 
 
 class Stream:
-    """torch's current stream, as cuda.core takes the streams of others."""
+    """torch's current stream, in the form in which cuda.core takes the streams of others."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -70,7 +72,7 @@ class Stream:
 
 
 def load(torch: Any, cache: Path | None) -> Kernels | str:
-    """The kernels, or in a few words why there are none."""
+    """Return the kernels, or in a few words why there are none."""
     try:
         return Kernels(torch, cache)
     except Exception as error:  # noqa: BLE001 - whatever cuda.core raises: a run does without
@@ -78,7 +80,7 @@ def load(torch: Any, cache: Path | None) -> Kernels | str:
 
 
 def why(error: BaseException) -> str:
-    """An exception of cuda.core's in a few words."""
+    """Describe an exception of cuda.core's in a few words."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
@@ -94,7 +96,7 @@ def opt_in(kernel: Any, device: Any, shared: int) -> None:
 
 
 def _code(core: Any, arch: str, cache: Path | None) -> bytes:
-    """Compiling takes 70 ms, once."""
+    """Return the code. Compiling takes 70 ms, once."""
     digest = hashlib.blake2b(_SOURCE.encode(), digest_size=6).hexdigest()
     kept = cache / f"kernels-{digest}-{arch}.cubin" if cache else None
     if kept is not None and kept.is_file():

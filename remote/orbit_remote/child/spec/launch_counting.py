@@ -1,4 +1,6 @@
-"""Launches that are known in every argument, counted by CUPTI in this process: those of a launch spec, and one that a driver made"""
+"""Counts launches whose every argument is known by CUPTI in this process: those of a launch spec, and one that a
+driver made.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ def made(ready: Ready) -> dumps.DumpedInstance:
 class Counting:
     """CUPTI's counters and samples of launches, each on restored memory and, as under Nsight Compute, with a cold L2.
 
-    The code that is launched is to be loaded within: CUPTI gives samples of code alone that was loaded while it samples, once this process has
-    recorded launches (`CUPTI_ACTIVITY_KIND_KERNEL`; CUPTI 13.0 counts them as of no function).
+    The code that is launched has to be loaded within. Once this process has recorded launches
+    (`CUPTI_ACTIVITY_KIND_KERNEL`), CUPTI only gives samples of code that was loaded while it samples; CUPTI 13.0
+    counts other code as of no function.
     """
 
     def __init__(self, torch: Any, recorder: Recorder) -> None:
@@ -70,15 +73,15 @@ class Counting:
         self._recorder.record("automatic")
 
     def plan(self) -> None:
-        """On any thread. Raises UncountedError."""
+        """Make a plan, on any thread. Raises UncountedError."""
         self._torch.cuda.synchronize()  # makes the context current on this thread
         self._profiler.plan(click_metrics.CLICK)
 
     def profiles(
         self, job: Job, every: Sequence[Ready], restore: Callable[[], None], remarks: list[str]
     ) -> tuple[c.Profile, ...]:
-        """Return a profile of the first launch of each configuration; `restore` gives the launches the memory that the first had before
-        it. `remarks` are added to. Raises UncountedError.
+        """Return a profile of the first launch of each configuration. `restore` gives the launches the memory that
+        the first had before it. `remarks` gets more remarks. Raises UncountedError.
         """
         launches = [self._whole(ready.launch) for ready in every]
         restore, flush = self._whole(restore), self._whole(ColdCache(self._torch).flush)

@@ -1,9 +1,9 @@
-"""Timing of a spec's launches: always with the same inputs, with a cold L2 and with a warm one.
+"""Times a spec's launches, always with the same inputs, with a cold L2 and with a warm one.
 
-The times are CUPTI's serial records, which change no kernel (docs/dev/measuring.md has what concurrent
-records do), less what recording itself adds to each: a constant of the GPU and the driver that
-`recording_overhead` measures with a kernel that tells its own length. Where launches cannot be recorded, CUDA
-events stand in, and the result says so.
+The times are CUPTI's serial records, which change no kernel (docs/dev/measuring.md says what concurrent records do).
+What recording itself adds to each is subtracted: a constant of the GPU and the driver that `recording_overhead`
+measures with a kernel that reports its own length. If launches cannot be recorded, CUDA events are used, and the
+result says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WARM_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What takes the times. `added` is what recording adds to a launch; None where it is not known."""
+    """What takes the times. `added` is what recording adds to a launch, None if it is not known."""
 
     recorder: Native | None
     added: Added | None = None
@@ -52,14 +52,14 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Every launch of the spec once: how long each took, and when they were (Unix time in ns)."""
+    """One launch of each kernel of the spec: how long each took, and when they were (Unix time in ns)."""
 
     lengths: list[int]
     span: tuple[int, int]
 
 
 class ColdCache:
-    """Pushes what is in L2 out of it by reads: lines that a write had left there would have to be written back in the time of
+    """Pushes what is in L2 out of it by reads. Writes would leave lines that have to be written back in the time of
     the kernel.
     """
 
@@ -89,9 +89,9 @@ class Bench:
         *,
         warmup: int = 0,
     ) -> None:
-        """`symbols` are the kernels' mangled names in the order of launching; `warmup` launches of each come before the timed
-        ones, for a cold and for a warm L2; `sampler` watches the clock that is set,
-        `sm_clock` tells the one that the launches had.
+        """Make a bench. `symbols` are the kernels' mangled names in the order of launching. `warmup` launches of each
+        come before the timed ones, for a cold and for a warm L2. `sampler` watches the clock that is set; `sm_clock`
+        measures the one that the launches had.
         """
         self._torch = torch
         self._clock = clock
@@ -109,7 +109,7 @@ class Bench:
         self._cache = ColdCache(torch)
 
     def cold(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
-        """One Timing for each launch."""
+        """Return one Timing for each launch, with a cold L2."""
 
         def prepare() -> None:
             restore()
@@ -122,7 +122,7 @@ class Bench:
         return [replace(timing, sm_clock_mhz=mhz) for timing in timings]
 
     def warm(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
-        """As far as the inputs fit, they are in L2 from the launch before."""
+        """Return one Timing for each launch, with a warm L2: inputs that fit are in it from the launch before."""
         return self._timings(restore, launches, "warm L2", WARM_S, WARM_LEAST_S)
 
     def _timings(
@@ -173,7 +173,7 @@ class Bench:
         ]
 
     def _kept(self, rounds: list[_Round]) -> list[_Round]:
-        """Without those made at a throttled clock, unless that leaves none."""
+        """Return the rounds without those made at a throttled clock, unless that leaves none."""
         if self._sampler is None:
             return rounds
         low = measure.at_low_clock(
@@ -186,7 +186,7 @@ class Bench:
     def _batch(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
     ) -> list[_Round] | None:
-        """The times of `size` rounds; None where they could not be recorded."""
+        """Return the times of `size` rounds. Return None if they could not be recorded."""
         if self._clock.recorder is None:
             return self._by_events(prepare, launches, size)
         self._clock.recorder.fresh()
@@ -245,7 +245,7 @@ class Bench:
 
 
 def _missing(times_ns: Sequence[int], least_s: float) -> int:
-    """How many more launches are needed, by `least_s` and `ENOUGH_LAUNCHES`."""
+    """Return how many more launches are needed, by `least_s` and `ENOUGH_LAUNCHES`."""
     lacking_ns = least_s * 1e9 - sum(times_ns)
     by_time = math.ceil(lacking_ns * len(times_ns) / max(sum(times_ns), 1))
     return max(0, min(by_time, ENOUGH_LAUNCHES - len(times_ns)))

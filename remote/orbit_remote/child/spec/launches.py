@@ -38,11 +38,11 @@ class Ready(Protocol):
     def launch(self) -> None: ...
 
     def facts(self) -> LaunchFacts:
-        """Asked after a launch."""
+        """Return the facts. Ask for them after a launch."""
         ...
 
     def code(self) -> LaunchedCode:
-        """What it runs; asked after a launch."""
+        """Return what the launch runs. Ask for it after a launch."""
         ...
 
 
@@ -56,6 +56,6 @@ class BoundLaunch:
 
     @property
     def outputs(self) -> list[str]:
-        """The tensors that it may write, by the name they are assigned to."""
+        """Return the tensors that it may write, by the name they are assigned to."""
         storages = [tensor.storage for tensor, writable in self.tensors if writable]
         return list(dict.fromkeys(name for name in storages if name))

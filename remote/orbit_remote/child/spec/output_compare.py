@@ -1,4 +1,4 @@
-"""An output against what was expected of it: exactly or within a tolerance, NaN and infinities included."""
+"""Compares an output with what was expected of it: exactly or within a tolerance, NaN and infinities included."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PIECE: Final = 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`index` is that of the first element that differs; `error` the largest |actual - expected| of
-    finite pairs, None where there is none. Numbers are written as Python writes them.
+    """A comparison. `index` is that of the first element that differs. `error` is the largest |actual - expected| of
+    finite pairs, None if there is none. Numbers are written as Python writes them.
     """
 
     elements: int
@@ -27,9 +27,10 @@ class Comparison:
 
 
 def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Comparison:
-    """`expected` is a tensor that broadcasts to the shape of `actual`, in float64 where either is floating.
+    """Compare an output. `expected` is a tensor that broadcasts to the shape of `actual`, in float64 if either is
+    floating.
 
-    NaN equals NaN only, an infinity only itself. Types without arithmetic (fp8, unsigned) are converted.
+    NaN equals only NaN, an infinity only itself. Types without arithmetic (fp8, unsigned) are converted.
     """
     count = int(actual.numel())
     if count == 0:
@@ -67,8 +68,8 @@ def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Com
 
 
 def zeros_pass(torch: Any, name: str, expected: Any, tolerance: Tolerance) -> str:
-    """Return a sentence if an output of zeros is within the tolerance of `expected`, which is not zero: then a kernel that computes
-    nothing passes too. Else an empty text.
+    """Return a sentence if an output of zeros is within the tolerance of `expected`, which is not zero: then a kernel
+    that computes nothing passes too. Otherwise return "".
     """
     if not expected.is_floating_point() or expected.numel() == 0:
         return ""
@@ -101,7 +102,7 @@ def _rms(torch: Any, values: Any) -> float:
 
 
 def unravelled(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The index of the element that is number `flat` in C order."""
+    """Return the index of the element that is number `flat` in C order."""
     indices: list[int] = []
     for extent in reversed(shape):
         flat, rest = divmod(flat, extent)
@@ -110,5 +111,5 @@ def unravelled(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def written(value: object) -> str:
-    """A number with only as many digits as distinguish it from its neighbours in float32."""
+    """Write a number with only as many digits as distinguish it from its neighbours in float32."""
     return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -1,8 +1,8 @@
-"""The time that recording adds to a launch, measured in the process that uses it.
+"""Measures the time that recording adds to a launch, in the process that uses it.
 
-A kernel of one thread waits and tells how long, by the GPU's own clock (`%globaltimer`, nanoseconds);
-its record is longer by what recording adds. On an H100 (driver 580, CUPTI 13.0) that is 2.5 to 3.1 µs for
-serial records, the same for every kernel that was looked at (docs/dev/results/recording.md).
+A kernel of one thread waits and reports how long, by the GPU's own clock (`%globaltimer`, nanoseconds). Its record is
+longer by what recording adds. On an H100 (driver 580, CUPTI 13.0) that is 2.5 to 3.1 µs for serial records, the same
+for every kernel that was looked at (docs/dev/results/recording.md).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _known: dict[int, Added] = {}
 
 
 def clock(torch: Any, recorder: Recorder, kernels: Kernels | str) -> tuple[Clock, str]:
-    """The clock of this process, and a remark where it is not the best one. Switches to serial records.
+    """Return the clock of this process, and a remark if it is not the best one. It switches to serial records.
 
-    `kernels` says why, where there are none.
+    `kernels` says why, if there are none.
     """
     if not isinstance(recorder, Native):
         return Clock(None), "launches cannot be recorded here, so times are those of CUDA events"

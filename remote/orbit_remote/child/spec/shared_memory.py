@@ -1,8 +1,8 @@
-"""What shared memory holds when a checked launch begins: nothing that could be right by chance.
+"""Fills shared memory before a checked launch, so that it holds nothing that could be right by chance.
 
 Shared memory is not cleared between kernels. A kernel that reads what it has not written mostly finds what its own
-last launch, or another kernel, left there, and that is often zero or even the right value. So the
-shared memory of every multiprocessor is filled before a launch whose outputs are compared.
+last launch, or another kernel, left there, and that is often zero or even the right value. So the shared memory of
+every multiprocessor is filled before a launch whose outputs are compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _THREADS: Final = 1024
 
 
 class SharedMemory:
-    """That of every multiprocessor of torch's current device."""
+    """The shared memory of every multiprocessor of torch's current device."""
 
     def __init__(self, kernels: Kernels) -> None:
         device = kernels.device
@@ -36,6 +36,6 @@ class SharedMemory:
         )  # fmt: skip
 
     def fill(self, turn: int) -> None:
-        """`turn` as in `Trials.make`. The launch is in the stream of the launches to come."""
+        """Fill the shared memory. `turn` is as in `Trials.make`. The launch is in the stream of the launches to come."""
         pattern, words = ctypes.c_uint32(PATTERNS[turn]), ctypes.c_uint32(self._words)
         self._kernels.core.launch(self._kernels.stream, self._config, self._kernel, pattern, words)

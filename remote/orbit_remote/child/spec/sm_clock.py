@@ -1,8 +1,8 @@
-"""The SM clock that launches really had, by the multiprocessors' own counters.
+"""Measures the SM clock that launches really had, by the multiprocessors' own counters.
 
-NVML names the clock that is set. What a kernel gets may be less: on an H100 whose NVML said 1980 MHz nearly throughout,
-tensor-core kernels ran at 1600 to 1800 MHz, others at 1980 (docs/dev/results/measurements-specs.md). So every multiprocessor
-notes its cycle counter and the GPU's nanoseconds just before and just after the launches.
+NVML names the clock that is set. A kernel may get less: on an H100 whose NVML said 1980 MHz nearly throughout,
+tensor-core kernels ran at 1600 to 1800 MHz, others at 1980 (docs/dev/results/measurements-specs.md). So every
+multiprocessor notes its cycle counter and the GPU's nanoseconds just before and just after the launches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBER: Final = 8
 
 
 class SmClock:
-    """That of torch's current device."""
+    """The SM clock of torch's current device."""
 
     def __init__(self, torch: Any, kernels: Kernels) -> None:
         self._torch = torch
@@ -36,8 +36,8 @@ class SmClock:
     def during(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], each_ns: float
     ) -> float | None:
-        """The mean in MHz from the start of the first launch to the end of the last, over some more rounds like those
-        that were timed, `each_ns` long; None where one round alone would be too long.
+        """Return the mean in MHz from the start of the first launch to the end of the last. It takes some more rounds
+        like those that were timed, `each_ns` long. Return None if even one round would be too long.
         """
         rounds = min(MOST_ROUNDS, int(MOST_NS // max(each_ns, 1)))
         if not rounds:
@@ -62,10 +62,11 @@ class SmClock:
 
 
 def mean_mhz(notes: Any) -> float | None:
-    """Cycles over nanoseconds between the notes before and after each round, of all multiprocessors that made both.
+    """Return cycles over nanoseconds between the notes before and after each round, of all multiprocessors that made
+    both.
 
-    `notes` has the shape (rounds, 2, multiprocessors, 2): before and after, nanoseconds and cycles, 0 and 0 of a multiprocessor
-    that has made none.
+    `notes` has the shape (rounds, 2, multiprocessors, 2): before and after, nanoseconds and cycles; both are 0 for a
+    multiprocessor that has made none.
     """
     before, after = notes[:, 0], notes[:, 1]
     both = (before[..., 0] > 0) & (after[..., 0] > before[..., 0])

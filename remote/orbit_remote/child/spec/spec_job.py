@@ -1,9 +1,9 @@
-"""In a job's own process: runs a launch spec on the GPU, point by point.
+"""Runs a launch spec on the GPU in a job's own process, point by point.
 
-For each set of values: one launch on fresh inputs whose outputs are compared with what is expected;
-then timed launches, each on the same inputs; then once more with other inputs and other poison, so that
-a kernel that computes only once is found out. A point whose first comparison fails is not timed: how
-long a wrong answer takes is of no use.
+For each set of values there is one launch on fresh inputs whose outputs are compared with what is expected. Then
+there are timed launches, each on the same inputs. Then there is one more with other inputs and other poison, so that
+a kernel that computes only once is found out. A point whose first comparison fails is not timed: how long a wrong
+answer takes is of no use.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Instead = Callable[[Any, launch_spec.EvaluatedSpec, Backend], c.Finished]
 def run_launch_spec(
     job: Job, send: Send, recorder: Recorder, image: Image | None, instead: Instead | None = None
 ) -> c.Finished:
-    """The whole job, in this process, which is good for no other afterwards. `instead` of a run something else is done with the compiled
-    kernels, as for a capture.
+    """Do the whole job, in this process, which is good for no other afterwards. `instead` does something else with
+    the compiled kernels than a run, as for a capture.
     """
     began = time.perf_counter()
     send(c.Stage(job.run, "profiling" if job.action == "profile" else "running", time.time()))
@@ -111,7 +111,7 @@ def run_launch_spec(
 
 
 class SpecRun:
-    """The points of a spec, one after another."""
+    """Runs the points of a spec, one after another."""
 
     def __init__(
         self, job: Job, send: Send, checked: launch_spec.EvaluatedSpec, backend: Backend, gpu: Gpu
@@ -124,7 +124,7 @@ class SpecRun:
         self._verdict = SpecVerdict(job, checked.spec, backend, gpu)
 
     def finished(self, timed: Timed) -> c.Finished:
-        """`timed` takes the times of a trial's launches."""
+        """Return the result. `timed` takes the times of a trial's launches."""
         every, _ = launch_spec.points(self._spec)
         for at, point in enumerate(every):
             if len(every) > 1:
@@ -191,7 +191,7 @@ class _Timer:
         sm_clock: SmClock | None,
         points: int,
     ) -> None:
-        """`points` are at most timed."""
+        """Make a timer. It times at most `points` points."""
         self._torch = torch
         self._clock = clock
         self._trials = trials
@@ -227,7 +227,7 @@ class _Timer:
         )
 
     def telemetry(self) -> Telemetry | None:
-        """While the timed launches ran: of the idle GPU before and after them the clocks would be others."""
+        """Return telemetry of the timed launches only: the idle GPU before and after them has other clocks."""
         if self._span is None:
             return None
         begin, end = self._span
@@ -237,13 +237,13 @@ class _Timer:
 
 
 def _device(torch: Any, job: Job) -> str | int:
-    """As NVML knows it: the number is CUDA's, which CUDA_VISIBLE_DEVICES may have changed."""
+    """Return the GPU as NVML knows it. The number is CUDA's, which CUDA_VISIBLE_DEVICES may have changed."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return f"GPU-{uuid}" if uuid else job.device
 
 
 def _launches(facts: LaunchFacts, cold: Timing, warm: Timing | None, bench: Bench) -> c.Launches:
-    """Values recorded at the launch replace the requested ones."""
+    """Return launches. Values recorded at the launch replace the requested ones."""
     known = facts.resources
     record = bench.seen.get(facts.symbol)
     return c.Launches(
@@ -266,7 +266,7 @@ def _launches(facts: LaunchFacts, cold: Timing, warm: Timing | None, bench: Benc
 
 
 def _shown(point: SpecPoint, values: Mapping[str, Value]) -> dict[str, str]:
-    """The values of the names that this point replaces."""
+    """Return the values of the names that this point replaces."""
     texts: dict[str, str] = {}
     for name in point.replaced:
         value = values.get(name)
@@ -285,7 +285,7 @@ def _refused(job: Job, error: SpecError) -> c.Finished:
 
 
 def _failed(job: Job, error: BaseException, recorder: Recorder) -> c.Finished:
-    """A CUDA error, or whatever torch, the driver and the user's file raise."""
+    """Return a CUDA error, or whatever torch, the driver and the user's file raise, as a failure."""
     recorder.end()
     recorded = recorder.recorded()
     where = definition(job)
@@ -308,8 +308,8 @@ def _problem(failure: c.Failure, place: c.Place, code: str | None = None) -> c.P
 
 
 def rehearse(torch: Any) -> None:
-    """Do once, on next to nothing, what every spec does: CUDA loads each kernel of torch's when it is
-    first launched, which is 0.2 s of the first comparison (H100).
+    """Do once, on next to nothing, what every spec does. CUDA loads each kernel of torch's when it is first launched,
+    which is 0.2 s of the first comparison (H100).
     """
     made = torch.Generator(device="cuda")
     for kind in (torch.float32, torch.float16, torch.bfloat16):

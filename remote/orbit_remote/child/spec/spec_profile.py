@@ -1,4 +1,6 @@
-"""In a job's own process: the launches of a launch spec, counted by CUPTI here, or once for the profiler that this process is under."""
+"""Counts the launches of a launch spec in a job's own process: by CUPTI here, or once for the profiler that this
+process is under.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ from orbit_remote.toolchain import dumps
 def profiled(
     torch: Any, job: Job, checked: EvaluatedSpec, backend: Backend, recorder: Recorder
 ) -> c.Finished:
-    """With the first set of its values. Before the launches that are profiled come the same that are not, so that everything is
-    compiled, chosen and loaded. Nothing is compared or timed.
+    """Return the profile of a spec with the first set of its values. The same launches are first made without being
+    profiled, so that everything is compiled, chosen and loaded. Nothing is compared or timed.
 
-    Where this process is under no profiler, the launches are counted here; a profile of the tier `times` says why they cannot be.
+    If this process is under no profiler, the launches are counted here; a profile of the tier `times` says why they
+    cannot be.
     """
     every, _ = launch_spec.points(checked.spec)
     point = next((point for point in every if not point.case), every[0])

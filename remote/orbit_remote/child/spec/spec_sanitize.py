@@ -1,7 +1,7 @@
-"""In a job's own process, under compute-sanitizer: the launches of a spec, each made once on its inputs as they are.
+"""Makes the launches of a spec under compute-sanitizer, in a job's own process, each once on its inputs as they are.
 
-No copies between guard bands and no poison in what is empty: an access one element too far has to leave the allocation, and
-what nobody has written has to stay unwritten. Nothing is compared and nothing timed.
+There are no copies between guard bands and no poison in what is empty: an access one element too far has to leave the
+allocation, and what nobody has written has to stay unwritten. Nothing is compared and nothing timed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _as_it_is(tensor: Tensor) -> Any:
 
 
 def choose(checked: EvaluatedSpec, every: list[SpecPoint]) -> list[SpecPoint]:
-    """Every case - a ragged tail is where indices go wrong -, and of the values that are timed those with the least memory."""
+    """Return every case, because indices go wrong at a ragged tail, and of the values that are timed those with the
+    least memory.
+    """
     timed = [point for point in every if not point.case]
     cases = [point for point in every if point.case]
     return [*sorted(timed, key=lambda point: _bytes(checked, point))[:1], *cases][:_MOST]

@@ -25,7 +25,7 @@ from orbit_remote.spec.values import Scalar, Tensor, Value, World, amount
 
 
 class Backend(Protocol):
-    """What differs between CUDA and Triton."""
+    """The differences between CUDA and Triton."""
 
     def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature | None: ...
 
@@ -34,11 +34,11 @@ class Backend(Protocol):
     def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None: ...
 
     def tunes(self, launch: SpecLaunch) -> bool:
-        """Whether a first launch tries configurations, on the very buffers that it is given."""
+        """Say whether a first launch tries configurations, on the very buffers that it is given."""
         ...
 
     def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
-        """What the function of a `reference` returns, as torch's tensors. Raises SpecError."""
+        """Return what the function of a `reference` returns, as torch's tensors. Raises SpecError."""
         ...
 
 
@@ -51,7 +51,9 @@ class MissingPackageError(Exception):
 
 
 def load_torch(job: Job, what: str, device: str = "cuda") -> Any:
-    """torch, with the job's GPU as its current one. Raises MissingPackageError; `what` begins the sentence of who needs torch."""
+    """Return torch, with the job's GPU as its current one. Raises MissingPackageError; `what` begins the sentence
+    that says who needs torch.
+    """
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
@@ -78,7 +80,7 @@ class Gpu:
         self._shared = shared
 
     def free(self) -> int:
-        """Bytes that new tensors may take: what the driver has free, and what torch holds unused."""
+        """Return the bytes that new tensors may take: what the driver has free, and what torch holds unused."""
         cuda = self.torch.cuda
         held = int(cuda.memory_reserved()) - int(cuda.memory_allocated())
         return int(cuda.mem_get_info()[0]) + held
@@ -94,7 +96,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`ready` are the launches in order, on `memory`; what is expected is computed from `values`."""
+    """A trial. `ready` are the launches in order, on `memory`. What is expected is computed from `values`."""
 
     values: Mapping[str, Value]
     world: World
@@ -109,14 +111,14 @@ class Trial:
 
     @property
     def written(self) -> list[str]:
-        """The tensors that the launches changed; those that were empty before count as changed."""
+        """Return the tensors that the launches changed. Those that were empty before count as changed."""
         changed = self.memory.changed()
         names = [name for each in self.bound for name in each.outputs if name in changed]
         return list(dict.fromkeys(names))
 
 
 class Trials:
-    """Makes them for one spec."""
+    """Makes trials for one spec."""
 
     def __init__(self, checked: EvaluatedSpec, job: Job, backend: Backend, gpu: Gpu) -> None:
         assert job.definition is not None
@@ -131,8 +133,8 @@ class Trials:
         self._seed = int(self.amount("seed", {}) or 0)
 
     def make(self, point: SpecPoint, turn: int) -> Trial:
-        """Another `turn`, other random inputs, but for what is expected as it was captured: then the outputs are poisoned otherwise. Raises
-        SpecError, at its place, for what does not go.
+        """Make a trial. Another `turn` has other random inputs. If outputs are expected as captured, the inputs stay
+        and the outputs get another poison. Raises SpecError, at its place, for what is impossible.
         """
         header = self._header(point)
         free = self.gpu.free()
@@ -154,13 +156,15 @@ class Trials:
         )
 
     def tune(self, point: SpecPoint) -> None:
-        """Have autotuning done, on memory of its own: it launches as often as it likes."""
+        """Let autotuning run on memory of its own: it launches as often as it likes."""
         if any(self._backend.tunes(launch) for launch in self._spec.launches):
             self.make(point, 0).launch()
             self.gpu.synchronize()
 
     def amount(self, word: str, values: Mapping[str, Value]) -> float | None:
-        """What `bytes`, `flops`, `seed`, `iterations` or `warmup` says; None where the spec does not say it."""
+        """Return what `bytes`, `flops`, `seed`, `iterations` or `warmup` says. Return None if the spec does not say
+        it.
+        """
         counted = self._spec.amounts.get(word)
         if counted is None:
             return None
@@ -172,7 +176,7 @@ class Trials:
         return launch_spec.compute(self._spec, header, point, World(self._spec.language))[0]
 
     def _header(self, point: SpecPoint) -> Signature | None:
-        """The kernel's parameters, as the compiler gave them where there is one."""
+        """Return the kernel's parameters, as the compiler gave them if there is one."""
         known = self._checked.signature
         for launch in self._spec.launches:
             if launch.kernel.name == self._kernel:
@@ -198,5 +202,5 @@ class Trials:
 
 
 def tensors(bound: Sequence[BoundLaunch]) -> list[tuple[Tensor, bool]]:
-    """What the launches are given, each with whether they may write it."""
+    """Return what the launches are given, each with whether they may write it."""
     return [each for bound_launch in bound for each in bound_launch.tensors]

@@ -1,4 +1,4 @@
-"""Launches of a spec's Triton kernels, through the JIT as their author would launch them."""
+"""Launches a spec's Triton kernels through the JIT, as their author would launch them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Triton:
     """The kernels of a file, which is executed here as an import would execute it."""
 
     def __init__(self, torch: Any, job: Job, module: Any = None) -> None:
-        """`module` is the file's where it has been executed. Raises whatever the file raises."""
+        """Load the kernels. `module` is the file's if it has been executed. Raises whatever the file raises."""
         self._torch = torch
         self._module = module
         if module is not None:
@@ -50,15 +50,15 @@ class Triton:
         self._module = file.execute(file.module_name())
 
     def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature | None:  # noqa: ARG002
-        """None: Python's own text says it all."""
+        """Return None: Python's own text says it all."""
         return None
 
     def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:  # noqa: ARG002
-        """Always raises SpecError."""
+        """Refuse a symbol: only CUDA has them. Always raises SpecError."""
         raise SpecError(assignment.span, "Only CUDA has symbols.")
 
     def tunes(self, launch: SpecLaunch) -> bool:
-        """Whether a first launch tries configurations, on the very buffers that it is given."""
+        """Say whether a first launch tries configurations, on the very buffers that it is given."""
         return any(hasattr(layer, "configs") for layer in layers(self._kernel(launch)))
 
     def bind(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> BoundLaunch:
@@ -85,7 +85,7 @@ class Triton:
         return BoundLaunch(launch.span, tuple(tensors), ready)
 
     def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
-        """What the function of a `reference` returns for copies of the spec's values. Raises SpecError."""
+        """Return what the function of a `reference` returns for copies of the spec's values. Raises SpecError."""
         assert reference.call is not None
         function = self._function(reference.call)
         if isinstance(reference.call, Call):
@@ -132,7 +132,7 @@ class Triton:
     # -- the grid -------------------------------------------------------------------------------------
 
     def _grid(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> Any:
-        """The extents, or a function of the constants that tuning has chosen."""
+        """Return the extents, or a function of the constants that tuning has chosen."""
         node = launch.grid
         assert node is not None
         if not isinstance(node, Lambda):
@@ -197,7 +197,7 @@ def code_of(compiled: Any) -> LaunchedCode:
 
 
 def passed(value: Value, memory: Memory, span: SpecSpan) -> Any:
-    """What a launch is given for a value of its spec. Raises SpecError where nothing can be."""
+    """Return what a launch is given for a value of its spec. Raises SpecError if nothing can be."""
     match value:
         case Tensor():
             return memory(value)
@@ -217,7 +217,7 @@ def passed(value: Value, memory: Memory, span: SpecSpan) -> Any:
 
 
 def tuning(kernel: Any) -> tuple[Tried, ...]:
-    """What autotuning tried last, the fastest first; nothing where it tried nothing in this process."""
+    """Return what autotuning tried last, the fastest first. Return nothing if it tried nothing in this process."""
     trials: list[Tried] = []
     for layer in layers(kernel):
         tried: Mapping[Any, Any] = getattr(layer, "configs_timings", None) or {}
