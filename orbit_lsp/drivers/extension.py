@@ -43,7 +43,7 @@ class Bindings:
 
 
 class NearTexts:
-    """The C++ texts near one of them, as they are on the disk now, read when somebody asks."""
+    """The C++ texts near one of them, as they are on the disk now. They are read on demand."""
 
     def __init__(self, index: WordIndex, place: str) -> None:
         self._index, self._place = index, place
@@ -89,7 +89,7 @@ class NearTexts:
         return self._functions[place]
 
     def macros(self, place: str) -> list[tuple[str, frozenset[str]]]:
-        """The macros that a text defines, each with the words that it stands for."""
+        """Return the macros that a text defines, each with the words that it stands for."""
         self.functions(place)
         return self._macros[place]
 
@@ -122,7 +122,7 @@ def bindings(near: NearTexts, kernel: str) -> Bindings:
 
 
 def _bound(words: Sequence[str], known: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """`def("name", &f)` in the words of a function -> the name, and what it is bound to."""
+    """Yield (name, what it is bound to) for each `def("name", &f)` in the words of a function."""
     ends = closings(words)
     for at, word in enumerate(words[:-3]):
         if word in _BINDS and words[at + 1] == "(" and (match := _NAME.match(words[at + 2])):

@@ -1,4 +1,4 @@
-"""A Python text -> what its functions, classes and statements refer to, and what its imports bind"""
+"""Reads a Python text: what its functions, classes and statements refer to, and what its imports bind."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ _LONGEST = 80
 
 @dataclass(slots=True, eq=False)
 class CodeUnit:
-    """What can refer to a symbol: a function, a class, a method of a test class, an assignment, the module's own statements.
+    """What can refer to a symbol: a function, a class, a method of a test class, an assignment, the module's own
+    statements.
 
-    `refs` are the names that it reads, each with the methods that do. `pairs` are names that a call or a table gives to
-    something. `required` are parameters without a default. `cases` is how many parameter sets pytest makes of it. `defines` are names
-    that a module's statements bind inside of them.
+    `refs` are the names that it reads, each with the methods that read it. `pairs` are names that a call or a table
+    gives to something. `required` are parameters without a default. `cases` is how many parameter sets pytest makes
+    of it. `defines` are names that are bound inside a module's statements.
     """
 
     name: str
@@ -84,7 +85,9 @@ class CodeUnit:
 
     @property
     def table(self) -> bool:
-        """Whether everything leads through it: a dictionary of all operators, a function that patches all of them."""
+        """Say whether everything leads through a unit: a dictionary of all operators, a function that patches all of
+        them.
+        """
         return len(self.pairs) > 60 or len(self.refs) > (12 if self.kind == "assignment" else 240)
 
 
@@ -111,7 +114,9 @@ class Module:
 
 
 def read(text: str, is_class: Callable[[str], bool]) -> Module:
-    """`is_class` tells of a name that a class with it holds tests. Never raises: what stands in a statement with a syntax error is left out, as far as statements can be told apart."""
+    """Read a text. `is_class` says whether a class of that name holds tests. It never raises: a statement with a
+    syntax error is left out, as far as statements can be told apart.
+    """
     module = Module(
         generates="instantiate_parametrized_tests" in text or "instantiate_device_type_tests" in text,
         wants_input=bool(_WANTS_INPUT.search(text)),
@@ -152,7 +157,7 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 def chain_of(node: ast.AST | None) -> Chain | None:
-    """`a.b.c` -> its names; None where it does not begin with a name."""
+    """Return the names of `a.b.c`. Return None if it does not begin with a name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -281,7 +286,7 @@ class _ModuleReader:
             )
 
     def _add(self, unit: CodeUnit) -> None:
-        """Of two definitions with one name, in two branches, either may be the one that runs."""
+        """Add a unit. If two branches define the same name, either may be the one that runs."""
         known = self._module.units.get(unit.name)
         if known is None or (known.kind == "assignment") != (unit.kind == "assignment"):
             if known is None or known.kind == "assignment":
@@ -302,7 +307,7 @@ class _ModuleReader:
 
 
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Definitions under `if HAS_TRITON:` and `try:` are the module's own."""
+    """Yield the statements, with those under `if HAS_TRITON:` and `try:`: these definitions are the module's own too."""
     for node in body:
         if isinstance(node, ast.If) and not _is_main(node):
             yield from _flat([*node.body, *node.orelse])
@@ -435,7 +440,7 @@ def _refer(unit: CodeUnit, chain: Chain, method: str) -> None:
 
 @lru_cache(maxsize=1024)
 def _alone(method: str) -> frozenset[str]:
-    """Most names stand in one method, or in none: one set for all of these."""
+    """Return a set of one method. It is cached, because most names stand in one method, or in none."""
     return frozenset((method,))
 
 
