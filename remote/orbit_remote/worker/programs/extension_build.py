@@ -64,7 +64,7 @@ async def with_fresh(
 
 
 class _ExtensionWork:
-    """One job's extension."""
+    """The work on one job's extension."""
 
     def __init__(self, job: Job, context: WorkerContext) -> None:
         assert isinstance(job.start, DriverStart)
@@ -172,7 +172,7 @@ class _ExtensionWork:
     # -- what there is ------------------------------------------------------------------------------
 
     def _read(self) -> ProgramSources:
-        """The kernel's file and what it includes of the project."""
+        """Return the kernel's file and what it includes of the project."""
         return sources.read(self._root, (self._job.path,), include_folders(self._job.flags, self._root))
 
     def _libraries(self, read: ProgramSources) -> list[_Library]:
@@ -279,7 +279,7 @@ def _declares(folder: str, name: str) -> bool:
 
 
 def _above(path: str, root: str) -> Iterator[str]:
-    """The folders of a path, from its own to the project's."""
+    """Yield the folders of a path, from its own to the project's."""
     folder = os.path.dirname(path)
     while folder.startswith(root):
         yield folder
@@ -289,8 +289,8 @@ def _above(path: str, root: str) -> Iterator[str]:
 
 
 def _installed(root: str) -> Iterator[tuple[str, bool]]:
-    """The libraries that this Python has installed from a folder of the project, each with whether that is an editable install
-    (PEP 610, direct_url.json).
+    """Yield the libraries that this Python has installed from a folder of the project, each with whether that is an
+    editable install (PEP 610, direct_url.json).
     """
     for each in metadata.distributions():
         try:
