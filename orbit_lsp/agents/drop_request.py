@@ -66,7 +66,7 @@ def request(name: str, text: str, timeout_s: float | None = None) -> tuple[Reque
 
 
 def _header(text: str) -> tuple[Header, int]:
-    """The header and how many lines it has."""
+    """Return the header and how many lines it has."""
     fields: dict[str, str] = {}
     count = 0
     for number, line in enumerate(text.split("\n", 12)[:12], 1):
@@ -120,7 +120,7 @@ def static_checks(name: str, text: str) -> list[str]:
 
 
 def refused(why: str, header: Header) -> dict[str, Any]:
-    """The answer to a file that is no request."""
+    """Return the answer to a file that is no request."""
     return _fields(False, why, None, header) | {"error": why, "orbit": None}
 
 

@@ -124,7 +124,7 @@ class LoopTarget:
         return self.threshold is not None and ns is not None and bool(unit) and ns <= self.threshold * unit
 
     def text(self, ns: float | None) -> str:
-        """A time in the metric's unit."""
+        """Return a time in the metric's unit."""
         return "unknown" if ns is None else f"{ns / (records.unit_ns(self.metric) or 1.0):.6g}"
 
 
