@@ -104,7 +104,7 @@ def _errors(made: FastAPI) -> None:
 
     @made.exception_handler(HTTPException)
     async def answered(request: HttpRequest, error: HTTPException) -> JSONResponse:
-        """The framework's own refusals in our form."""
+        """Return the framework's own refusals in our form."""
         own = {
             400: "the body cannot be read as JSON",
             404: "there is no such route; GET /openapi.json lists the routes",

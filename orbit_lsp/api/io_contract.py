@@ -156,7 +156,7 @@ class Kernel(BaseModel):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The compiler's. Raises RequestRefusedError."""
+        """Return the compiler's flags. Raises RequestRefusedError."""
         options = self.metadata.get("compiler_options")
         if options is None:
             return ()

@@ -170,7 +170,7 @@ def reading(made: FastAPI, queue: JobQueue) -> None:
 
 
 def records(queue: JobQueue, jobs: Sequence[StoredJob]) -> list[dict[str, Any]]:
-    """The records of jobs, without their results."""
+    """Return the records of jobs, without their results."""
     return [result_text.as_json(queue.store, followed, whole=False) for followed in queue.positions(jobs)]
 
 

@@ -101,12 +101,12 @@ def _written(task: popcorn_task.Task, *, timed: bool) -> str:
 
 
 def number(job: str) -> int:
-    """A job's id as these clients have ids."""
+    """Return a job's id as a number, because these clients have numbers as ids."""
     return int(job[:_DIGITS], 16)
 
 
 def job_of(number: int) -> str:
-    """The beginning of the job's id."""
+    """Return the beginning of the job's id."""
     return f"{number:0{_DIGITS}x}"
 
 
@@ -123,7 +123,7 @@ def accepted(job: StoredJob, queue: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(job: StoredJob, request: Request, result: Result | None, queue: dict[str, Any]) -> dict[str, Any]:
-    """A submission as it is now."""
+    """Return a submission as it is now."""
     known = about(request)
     runs: list[dict[str, Any]] = []
     if result and result.finished.outcome not in ("infrastructure", "cancelled"):

@@ -37,7 +37,7 @@ class _Routes:
         return list(dict.fromkeys(popcorn.place_of(str(place["name"])) for place in self.queue.places()))
 
     def scores(self, leaderboard: str) -> list[popcorn.Score]:
-        """The newest last. Blocks."""
+        """Return the scores of a leaderboard, the newest last. Blocks."""
         store = self.queue.store
         jobs = store.jobs(door=self.queue.door, most=popcorn.RANKED, ended_well=popcorn.ENTRY)
         known = self._scores
