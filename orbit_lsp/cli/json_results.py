@@ -207,6 +207,6 @@ def _versioned(result: Any) -> dict[str, Any]:
 
 
 def failure(category: str, message: str, remedy: str = "", problems: Sequence[c.Problem] = ()) -> str:
-    """The JSON text of a command that failed."""
+    """Return the JSON text of a command that failed."""
     words = message.encode("utf-8", "backslashreplace").decode()  # a path need not be UTF-8, JSON has to
     return text(Failed(Reason(category, words, remedy), tuple(problems)))

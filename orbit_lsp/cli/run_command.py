@@ -347,7 +347,7 @@ def _compiler_process(session: Session, uri: str) -> str:
 
 
 def _by_nvcc(session: Session, uri: str) -> bool:
-    """Whether compiling the file imports nothing."""
+    """Say whether compiling the file imports nothing."""
     frozen = session.freeze(uri)
     return frozen is not None and bool(frozen.scan.language == "cuda" or job_builder.inline_of(frozen))
 
@@ -362,7 +362,7 @@ def _dump_folder(options: argparse.Namespace) -> Path | None:
 def _chosen(
     options: argparse.Namespace, session: Session, uri: str, action: Action
 ) -> tuple[KernelId | None, list[KernelId | None]]:
-    """The kernel that is named, and all that is run."""
+    """Return the kernel that is named, and all that is run."""
     target = _target(session, uri, getattr(options, "kernel", None))
     if action == "profile":
         target = target or only_kernel(kernel_status.launchable(session, uri))

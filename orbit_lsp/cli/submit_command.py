@@ -170,7 +170,7 @@ def _hand_in(
 
 
 def _folder(output: str | None, stem: str) -> Path:
-    """A new one."""
+    """Make a new folder for a submission."""
     base = Path(output) if output else state_folder() / "submissions"
     name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1, 1000):

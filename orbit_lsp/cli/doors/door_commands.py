@@ -43,7 +43,7 @@ _EXTRAS = {"mcp": "mcp", "watch": "watch", "api": "serve"}
 
 
 def _lacking(command: str, error: ModuleNotFoundError) -> int:
-    """A package of an extra that is not installed."""
+    """Return a package of an extra that is not installed."""
     print(
         f"orbit-lsp: error: orbit-lsp {command} needs the package {error.name}\n"
         f"  {installing.optional(_EXTRAS[command])}",

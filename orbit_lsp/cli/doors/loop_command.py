@@ -119,7 +119,7 @@ def _limits(options: argparse.Namespace) -> LoopLimits:
 
 
 def _words(options: argparse.Namespace) -> dict[Role, list[str]]:
-    """The command lines. Raises UsageError."""
+    """Return the command lines. Raises UsageError."""
     given: dict[Role, str | None] = {"worker": options.worker, "reviewer": options.reviewer}
     if options.mode != "command" and any(given.values()):
         raise UsageError("--worker and --reviewer need --mode command")

@@ -151,7 +151,7 @@ def _number(amount: int | None) -> str:
 
 
 def _excerpt(session: Session, uri: str, problem: c.Problem) -> list[str]:
-    """The lines of the file around an error of it."""
+    """Return the lines around an error in the file."""
     place = problem.place
     if place is None or place.file != path_of(uri):
         return []
