@@ -150,7 +150,7 @@ def _component(regex: str) -> str:
 
 
 def _repository_above(root: str) -> Iterator[str]:
-    """The folders above `root`, nearest first, up to the top of the repository that holds it."""
+    """Yield the folders above `root`, nearest first, up to the top of the repository that holds it."""
     if Path(root, ".git").exists():
         return
     parents = list(Path(root).parents)
