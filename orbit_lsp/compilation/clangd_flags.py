@@ -95,7 +95,7 @@ def _holds(condition: re.Match[str], place: str) -> bool:
 
 
 def _items(text: str) -> list[str]:
-    """The scalars of a list."""
+    """Return the scalars of a list."""
     return [re.sub(r"\s+#.*", "", item).strip().strip("\"'") for item in _ITEM.findall(text)]
 
 

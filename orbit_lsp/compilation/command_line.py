@@ -106,7 +106,7 @@ def parse(command: Sequence[str] | str, directory: str, path: str) -> CompileCom
 
 
 def split(command: str) -> list[str]:
-    """The words of a command as a shell has them."""
+    """Return the words of a command as a shell has them."""
     try:
         if re.match(r'"?[A-Za-z]:\\', command):
             return [word.strip('"') for word in shlex.split(command, posix=False)]

@@ -329,7 +329,7 @@ def _of_command(match: DatabaseMatch | None, root: str) -> list[Reason]:
 
 
 def _compiler(match: DatabaseMatch | None) -> str | None:
-    """The nvcc that the project names by its path."""
+    """Return the nvcc that the project names by its path."""
     if match is None or match.command.compiler != "nvcc":
         return None
     program = match.command.program

@@ -264,7 +264,7 @@ def default_nvcc() -> str | None:
 
 @lru_cache(maxsize=4)
 def _toolkits(nvcc: str | None) -> tuple[str, ...]:
-    """The include folders that nvcc itself looks in."""
+    """Return the include folders that nvcc itself looks in."""
     named = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
     roots = [*named, "/usr/local/cuda", "/usr/lib/cuda"]
     if path := nvcc or shutil.which("nvcc"):

@@ -136,7 +136,7 @@ def _configure(template: str, name: str, headers: Headers) -> str:
 
 
 def _folders(file: str) -> list[str]:
-    """The folders above a file, the highest first."""
+    """Return the folders above a file, the highest first."""
     parts = file.split("/")[:-1]
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 

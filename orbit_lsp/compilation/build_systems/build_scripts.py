@@ -108,7 +108,7 @@ def of_another_folder(file: str, text: str, path: str, root: str) -> Script | No
 
 
 def _candidates(folder: Path) -> Iterator[str]:
-    """The scripts of a folder, and then its READMEs."""
+    """Yield the scripts of a folder, and then its READMEs."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(each.name for each in islice(entries, _MOST_ENTRIES))

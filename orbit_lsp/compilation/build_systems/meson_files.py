@@ -133,7 +133,7 @@ def _has(words: Sequence[str], path: str) -> bool:
 
 
 def _top(folder: str) -> str:
-    """The folder of the project's first meson.build."""
+    """Return the folder of the project's first meson.build."""
     while (
         os.path.isfile(os.path.join(os.path.dirname(folder), "meson.build"))
         and os.path.dirname(folder) != folder
@@ -168,7 +168,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _given(arguments: str, keyword: str) -> Iterator[str]:
-    """The text of a keyword's value."""
+    """Yield the text of a keyword's value."""
     for match in _ARGUMENTS.finditer(arguments):
         if match[1] == keyword:
             end = _closing(arguments, match.end())

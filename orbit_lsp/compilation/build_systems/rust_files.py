@@ -315,7 +315,7 @@ _VALUED = {
 
 
 def _expression(text: str, start: int) -> str:
-    """The text up to the `;` that ends a statement."""
+    """Return the text up to the `;` that ends a statement."""
     depth = 0
     for match in re.compile(r"\"(?:[^\"\\]|\\.)*\"|[()\[\]{};]", re.DOTALL).finditer(
         text, start, start + _LONGEST_EXPRESSION

@@ -377,7 +377,7 @@ class _SetupNames:
         return {name, *map(_function, self.names.get(name, ()))}
 
     def meaning(self, node: ast.expr | None) -> ast.expr | None:
-        """The last expression that a name stands for."""
+        """Return the last expression that a name stands for."""
         for _ in range(8):
             if not isinstance(node, ast.Name) or not self.names.get(node.id):
                 break

@@ -268,7 +268,7 @@ class _Project:
 
     @property
     def directory(self) -> _Directory:
-        """The folder that is configured."""
+        """Return the folder that is configured."""
         return self.directories[self.cmake.lists]
 
     # -- commands -----------------------------------------------------------------------------------

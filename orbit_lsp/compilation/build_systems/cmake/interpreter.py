@@ -159,7 +159,7 @@ class CMakeInterpreter:
 
     @property
     def here(self) -> str:
-        """The folder that is configured."""
+        """Return the folder that is configured."""
         return os.path.dirname(self.lists) or self.top
 
     # -- files, functions and blocks ----------------------------------------------------------------
@@ -649,7 +649,7 @@ def _end(listed: Sequence[CMakeCommand], at: int) -> int:
 
 
 def _branches(listed: Sequence[CMakeCommand], at: int, end: int) -> Iterator[int]:
-    """The `elseif` and `else` of an `if`."""
+    """Yield the `elseif` and `else` of an `if`."""
     depth = 0
     for place in range(at, end):
         name = listed[place].name

@@ -98,7 +98,7 @@ def without_comments(text: str) -> str:
 
 
 def commands(text: str) -> Iterator[CMakeCommand]:
-    """The commands of a text without comments."""
+    """Yield the commands of a text without comments."""
     position = 0
     line, counted = 1, 0
     for _ in range(MOST_COMMANDS):
@@ -118,7 +118,7 @@ def commands(text: str) -> Iterator[CMakeCommand]:
 
 
 def tokens(text: str) -> list[CMakeToken]:
-    """The words and brackets of a condition."""
+    """Return the words and brackets of a condition."""
     listed: list[CMakeToken] = []
     for match in _TOKEN.finditer(text):
         quoted, bracket, plain = match.groups()
@@ -162,7 +162,7 @@ class _Condition:
         return result if self.at == len(self.words) else None
 
     def _next(self, *names: str) -> str:
-        """The word that comes, if it is one of these."""
+        """Return the word that comes, if it is one of these."""
         if self.at < len(self.words):
             word = self.words[self.at]
             if not word.quoted and word.text in names:
