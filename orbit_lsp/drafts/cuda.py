@@ -132,7 +132,7 @@ def _row_length(body: str) -> str:
 def value_of(
     parameter: Parameter, sizes: Sizes, types: dict[str, str], subject: DraftSubject
 ) -> DraftStatement:
-    """The assignment of a parameter that is no size."""
+    """Return the assignment of a parameter that is no size."""
     element = element_of(parameter, types)
     shown = f"{parameter.type} {parameter.name}"
     if parameter.kind == "pointer":

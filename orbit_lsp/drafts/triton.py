@@ -91,7 +91,7 @@ class Body:
         return origins
 
     def bases(self, node: ast.expr | None) -> set[str]:
-        """The parameters that an address begins with."""
+        """Return the parameters that an address begins with."""
         match node:
             case ast.Name(id=name):
                 if name not in self._bases:
@@ -181,7 +181,7 @@ def assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _called(node: ast.AST) -> str:
-    """The `load` of `tl.load(…)`."""
+    """Return the `load` of `tl.load(…)`."""
     return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
 
 
@@ -196,7 +196,7 @@ def _axis(node: ast.AST) -> int | None:
 
 
 def _range(node: ast.AST) -> str:
-    """The `BLOCK` of `tl.arange(0, BLOCK)`."""
+    """Return the `BLOCK` of `tl.arange(0, BLOCK)`."""
     match node:
         case ast.Call(func=ast.Attribute(attr="arange"), args=[_, ast.Name(id=end)]):
             return end
@@ -287,7 +287,7 @@ def grid(subject: DraftSubject, body: Body, sizes: Sizes, tuned: set[str]) -> st
 
 
 def value_of(parameter: Parameter, body: Body, sizes: Sizes) -> DraftStatement:
-    """The assignment of a parameter that is no size."""
+    """Return the assignment of a parameter that is no size."""
     name = parameter.name
     if name in body.pointers:
         return guessed(name, tensor(name, body, sizes))
