@@ -148,7 +148,7 @@ class DriverChoice:
         return False
 
     def _fixtures(self, place: str) -> set[str]:
-        """The fixtures that a test of a file may take."""
+        """Return the fixtures that a test of a file may take."""
         return {
             unit.name.rpartition("::")[2]
             for _, module in self._conftests(place)

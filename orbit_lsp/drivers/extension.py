@@ -62,12 +62,12 @@ class NearTexts:
 
     @cached_property
     def bind(self) -> bool:
-        """Whether any of them gives Python names."""
+        """Say whether any of them gives Python names."""
         return any(_BINDING.search(text) for text in self.texts.values())
 
     @cached_property
     def export(self) -> bool:
-        """Whether any of them has functions that a shared library exports under their own names."""
+        """Say whether any of them has functions that a shared library exports under their own names."""
         return any(_EXPORTING.search(text) for text in self.texts.values())
 
     @cached_property

@@ -114,7 +114,7 @@ class Programs:
 
     @cached_property
     def _places(self) -> dict[str, list[str]]:
-        """The texts by their names without folders."""
+        """Return the texts by their names without folders."""
         by_name: dict[str, list[str]] = {}
         for place in self._near.texts:
             by_name.setdefault(posixpath.basename(place), []).append(place)
@@ -136,7 +136,7 @@ class Programs:
         return self._included[place]
 
     def _closure(self, place: str) -> set[str]:
-        """A text and all that it includes."""
+        """Return a text and all that it includes."""
         if place not in self._closures:
             seen = self._closures[place] = {place}
             waiting = [place]

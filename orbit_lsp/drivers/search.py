@@ -263,7 +263,7 @@ class Search:
             yield from self._by_import(step)
 
     def _is_only(self, symbol: Symbol) -> bool:
-        """Whether no other file defines the name."""
+        """Say whether no other file defines the name."""
         places = self._project.index.mention(symbol.name)
         if len(symbol.name) < _SHORT or len(places) > _MOST_FILES:
             return False
