@@ -91,7 +91,9 @@ class Features:
         return iter(self._all)
 
     def of(self, kind: type[F]) -> F:
-        """The feature of a class, for the command that turns it on and off, and for a feature that builds on it."""
+        """Return the feature of a class, for the command that turns it on and off, and for a feature that builds on
+        it.
+        """
         return next(feature for feature in self._all if isinstance(feature, kind))
 
     def _run_ended(self, run: Run) -> None:

@@ -93,7 +93,7 @@ class DriverWatch(Feature):
             task.cancel()
 
     def _root(self, uri: str) -> str:
-        """The folder in which a file's drivers are looked for, and in which they run."""
+        """Return the folder in which a file's drivers are looked for, and in which they run."""
         return self._session.setup.directory(path_of(uri))
 
     def _spawn(self, about: str, work: Coroutine[None, None, None]) -> None:

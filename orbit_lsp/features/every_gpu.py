@@ -188,7 +188,7 @@ def feature(context: FeatureContext) -> Feature:
 
 
 def passes(text: str) -> list[tuple[str, ...]]:
-    """The flags to try, one after another until the file compiles: the oldest front end covers the most GPUs."""
+    """Return the flags to try, one after another until the file compiles: the oldest front end covers the most GPUs."""
     threads = ("-t", str(min(len(CAPABILITIES), os.cpu_count() or 1)))
     if "__CUDA_ARCH__" in text:
         return [(*_targets(CAPABILITIES[i:]), *threads) for i in (0, 1, 4)]
