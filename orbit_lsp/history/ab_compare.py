@@ -57,7 +57,7 @@ class _Side:
 
     @property
     def devices(self) -> str:
-        """The GPUs by NVML's names."""
+        """Return the GPUs by NVML's names."""
         return ", ".join(dict.fromkeys(finished.device.name for finished in self.ended if finished.device))
 
 

@@ -67,12 +67,12 @@ def other(word: str) -> Candidate | None:
 
 
 def in_git(path: str) -> bool:
-    """Whether a file lies in a working tree of git. Blocking."""
+    """Say whether a file lies in a working tree of git. Blocking."""
     return any((folder / ".git").exists() for folder in Path(path).absolute().parents)
 
 
 def _has_another_version(session: Session, target: KernelId) -> bool:
-    """Whether the history has a text of this kernel that is not its present one."""
+    """Say whether the history has a text of this kernel that is not its present one."""
     present = next((digest for known, _, digest in session.kernels(target.uri) if known == target), None)
     if present is None and target.uri in session.files:  # a contract
         present = harness.digest(session.files[target.uri].document.text)

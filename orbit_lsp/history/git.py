@@ -196,7 +196,7 @@ def _is_source(place: str) -> bool:
 
 
 def commit_of(folder: str, name: str) -> str:
-    """The full hash of a revision. Blocking. Raises GitError."""
+    """Return the full hash of a revision. Blocking. Raises GitError."""
     if not name or name.startswith("-") or "\0" in name:
         raise GitError(f"{name!r} is not a git revision")
     try:
@@ -230,7 +230,7 @@ class Commit:
 
 
 def log(path: str, most: int) -> list[Commit]:
-    """The newest commits that changed a file. Blocking. Raises GitError."""
+    """Return the newest commits that changed a file. Blocking. Raises GitError."""
     file = Path(path)
     _root(path)
     listing = _git(

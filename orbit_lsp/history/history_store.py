@@ -223,7 +223,7 @@ class HistoryStore:
         return self._read(work, nothing)
 
     def text(self, name: str) -> str | None:
-        """The text of this hash; None if it was deleted."""
+        """Return the text of this hash; None if it was deleted."""
 
         def work(file: sqlite3.Connection) -> bytes | None:
             row = file.execute("select body from texts where hash = ?", (name,)).fetchone()

@@ -479,7 +479,7 @@ def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, RunR
 
 
 def _shown(entries: list[HistoryEntry], digest: str) -> HistoryEntry | None:
-    """The last of the text as it is, else the last."""
+    """Return the newest entry of the present text, else the newest of all."""
     return next(
         (entry for entry in reversed(entries) if entry.digest == digest), next(reversed(entries), None)
     )

@@ -321,7 +321,7 @@ def _flags(job: Job, root: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _file(session: Session, target: KernelId, name: str, action: Action) -> Variant:
-    """The kernel of the same name in another file, or that file's only kernel."""
+    """Return the kernel of the same name in another file, or that file's only kernel."""
     path = str(Path(name).resolve())
     if (language := kernels.language_of(path)) is None:
         raise UnfitVariantError(f"{name} is not a .cu, .cuh or .py file")
