@@ -117,7 +117,7 @@ def _value(word: str) -> float | None:
 
 
 def _is_inexact(value: float) -> bool:
-    """Whether no float has this value."""
+    """Say whether no float has this value."""
     try:
         return struct.unpack("f", struct.pack("f", value))[0] != value
     except OverflowError:

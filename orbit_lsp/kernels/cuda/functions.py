@@ -38,7 +38,7 @@ class CudaFunction:
     """The texts of the body's tokens."""
 
     def parameter_list(self) -> Iterator[list[str]]:
-        """The texts of each parameter's tokens."""
+        """Yield the texts of each parameter's tokens."""
         part: list[str] = []
         depth = 0
         for token in self.parameters:
@@ -197,7 +197,7 @@ def closings(words: Sequence[str]) -> dict[int, int]:
 
 
 def named(parameter: Sequence[str]) -> str:
-    """The name that a parameter has, or ""."""
+    """Return the name that a parameter has, or ""."""
     for end in ("=", "["):
         parameter = parameter[: parameter.index(end)] if end in parameter else parameter
     return parameter[-1] if len(parameter) > 1 and IDENTIFIER.match(parameter[-1]) else ""

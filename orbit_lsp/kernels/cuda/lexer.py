@@ -83,7 +83,7 @@ class CudaToken(NamedTuple):
 
 
 def clean_directive(text: str) -> str:
-    """A directive on one line, without its comments."""
+    """Return a directive on one line, without its comments."""
     line = text.replace("\\\r\n", " ").replace("\\\n", " ")
     return (
         _COMMENT_OR_LITERAL.sub(lambda match: " " if match["comment"] else match[0], line)
