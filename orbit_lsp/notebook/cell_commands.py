@@ -70,7 +70,7 @@ class CellCommands:
         await self._stack.aclose()
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A cell that is interrupted cancels this."""
+        """Answer a request of a cell. If the cell is interrupted, this is cancelled."""
         answer = await self._answered(request)
         if text := answer.get("text"):
             # JupyterLab would wrap a table's lines

@@ -47,7 +47,7 @@ class KernelLink:
         self._answering: dict[str, asyncio.Task[None]] = {}
 
     def cell(self) -> Message | None:
-        """The cell that runs, or waits first."""
+        """Return the cell that runs, or waits first."""
         return next((each for each in self.pending.values() if each.kind == "execute_request"), None)
 
     async def send(self, channel: str, frames: Sequence[bytes]) -> None:

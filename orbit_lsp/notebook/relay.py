@@ -259,7 +259,7 @@ class Relay:
         await self._front[channel].send_multipart(frames)
 
     async def _received(self, channel: str) -> tuple[Message, list[bytes]]:
-        """The next message that is one, and is signed."""
+        """Return the next valid message: it is signed with this kernel's key."""
         while True:
             frames = await self._front[channel].recv_multipart()
             if message := self._wire.read(frames):

@@ -51,7 +51,7 @@ class Message:
         return str(self.parent.get("msg_id", ""))
 
     def value(self) -> dict[str, Any]:
-        """The content; empty where it is none."""
+        """Return the content as an object. Return {} if it is no JSON object."""
         return _object(bytes(self.content))
 
 
