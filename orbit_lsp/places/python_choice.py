@@ -66,7 +66,7 @@ def choose(
 
 
 def _holding(folders: Sequence[str], python: Path) -> Path | None:
-    """The workspace folder in which a Python of the user's environment lies."""
+    """Return the workspace folder in which a Python of the user's environment lies."""
     return next((Path(folder) for folder in folders if python.is_relative_to(folder)), None)
 
 
