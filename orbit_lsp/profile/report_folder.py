@@ -26,7 +26,7 @@ def save(folder: Path, name: str, text: str | bytes, suffix: str = "html") -> Pa
 
 
 def write(path: Path, content: bytes) -> Path:
-    """The whole file or none. Raises OSError."""
+    """Write a file completely or not at all. Raises OSError."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.unlink(missing_ok=True)  # a link of that name would lead elsewhere, a FIFO hold us up
