@@ -292,7 +292,7 @@ def _brought(path: str) -> tuple[str, bytes] | None:
 
 
 def _kept(job: str, answer: str, files: dict[str, tuple[str, bytes] | None]) -> Result:
-    """The result with its files on this machine."""
+    """Return the result with its files on this machine."""
     result: Result = codec.build(Result, codec.read_json(answer), lenient=True)
     places = {"report": "", "profile": ""}
     for field, file in files.items():

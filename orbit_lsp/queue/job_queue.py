@@ -325,7 +325,7 @@ class JobQueue:
         return len(self._waiting)
 
     def at(self, slot: str) -> str | None:
-        """The job that runs in a place of the pool."""
+        """Return the job that runs in a place of the pool."""
         return self._at.get(slot)
 
     async def job(self, job: str) -> Followed | None:

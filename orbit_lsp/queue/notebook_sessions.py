@@ -94,7 +94,7 @@ def running() -> list[Running]:
 
 
 def is_running(name: str) -> bool:
-    """Whether the process of this id still runs."""
+    """Say whether the process of this id still runs."""
     return owners.alive(_folder(), name)
 
 

@@ -41,7 +41,7 @@ class Slot:
 
     @property
     def clustered(self) -> bool:
-        """Whether a node of a Ray cluster has its GPU."""
+        """Say whether a node of a Ray cluster has its GPU."""
         return self.name.startswith("ray")
 
     @property

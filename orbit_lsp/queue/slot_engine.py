@@ -392,7 +392,7 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
 
 
 def longest(profiles: Sequence[c.Profile]) -> c.Profile | None:
-    """The profile that a single verdict speaks of."""
+    """Return the profile that a single verdict speaks of."""
     return max(profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0, default=None)
 
 
