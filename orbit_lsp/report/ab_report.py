@@ -50,7 +50,7 @@ def _tables(versus: AbResult, kernel: str) -> list[Table]:
 
 
 def _plot(versus: AbResult) -> Plot | None:
-    """The time of every counted run, by pairs."""
+    """Return the time of every counted run, by pairs."""
     series = [
         Series(
             name,

@@ -148,7 +148,7 @@ def _quoted(text: str) -> str:
 
 
 def _finding(kernel: GatedKernel, result: GateResult) -> str:
-    """A sentence about one kernel."""
+    """Return a sentence about one kernel."""
     if kernel.failure:
         return f"{kernel.kernel}: {kernel.failure.category}: {kernel.failure.message}"
     if kernel.verdict == "slower":
@@ -203,6 +203,6 @@ def _finite(value: float) -> float | None:
 
 
 def written(result: GateResult, forms: Sequence[str]) -> dict[str, str]:
-    """The result in each of these forms."""
+    """Return the result in each of these forms."""
     makers = {"markdown": markdown, "junit": junit, "sarif": sarif}
     return {form: makers[form](result) for form in forms}

@@ -169,7 +169,7 @@ def _run(version: int, entry: HistoryEntry) -> KeptRun:
 
 
 def shown(launches: tuple[Launches, ...], through: str) -> Launches | None:
-    """The launch that a single number speaks of."""
+    """Return the launch that a single number speaks of."""
     if through in BY_AUTHOR:
         return kernel_status.main_launch(launches)
     return launches[0] if launches else None

@@ -105,7 +105,7 @@ def _roofs(axes: _Axes, bandwidth: float, peaks: list[tuple[str, float]]) -> lis
 
 
 def _point(axes: _Axes, number: int, point: RooflinePoint, roofline: Roofline) -> str:
-    """The point, and a line up to the roof over it."""
+    """Return the point, and a line up to the roof over it."""
     x, y = axes.x(point.intensity), axes.y(point.rate)
     roof = roofline.roof(point)
     up = (
