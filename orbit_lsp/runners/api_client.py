@@ -146,5 +146,5 @@ class ServerConnection:
 
 
 def label(url: str) -> str:
-    """A server's name among kernels: `gpu7:8421`."""
+    """Return a server's name among kernels: `gpu7:8421`."""
     return re.sub(r"^https?://", "", url).rstrip("/")

@@ -337,7 +337,7 @@ def _ended_soon(process: int) -> bool:
 
 
 def _encoded(request: Request) -> bytes:
-    """A line, as the worker reads it."""
+    """Return a line, as the worker reads it."""
     return c.encode(request).encode("utf-8", "surrogatepass") + b"\n"
 
 

@@ -86,7 +86,7 @@ def remedy() -> str:
 
 
 def makes_token() -> bool:
-    """Whether the command can be carried out here."""
+    """Say whether the command can be carried out here."""
     return remedy() is not _BY_HAND
 
 

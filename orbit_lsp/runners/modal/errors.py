@@ -238,7 +238,7 @@ def retryable(error: BaseException) -> bool:
 
 
 def missing(error: BaseException) -> bool:
-    """Whether what was asked for is not on Modal."""
+    """Say whether what was asked for is not on Modal."""
     from modal import exception
 
     return isinstance(error, exception.NotFoundError)

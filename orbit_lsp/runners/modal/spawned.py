@@ -59,7 +59,7 @@ class Spawned:
         raise NotImplementedError
 
     def _warm(self) -> bool:
-        """Whether a container is there already."""
+        """Say whether a container is there already."""
         return False
 
     def _container_ends(self) -> None:

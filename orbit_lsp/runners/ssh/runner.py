@@ -157,7 +157,7 @@ class SshRunner:
         return replace(failure, message=message, remedy=remedy)
 
     async def _packed(self, job: Job, *, start: bool = False) -> tuple[closure.Closure, dict[str, Any]]:
-        """The job's files, and the job as it is sent."""
+        """Return the job's files, and the job as it is sent."""
         options = self.options
         tree = await asyncio.to_thread(
             closure.closure,
