@@ -414,7 +414,7 @@ class _Kernels:
         return next((self.place_of(candidate) for candidate in self.of_main if candidate[0] in targets), None)
 
     def place_of(self, place: _Place) -> c.Place:
-        """The kernel's name in its definition."""
+        """Return the kernel's name in its definition."""
         span = place[1].name_span
         return c.Place(path_of(place[0].uri), span.line + 1, span.column + 1, span.end_column + 1)
 

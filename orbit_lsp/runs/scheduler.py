@@ -420,7 +420,7 @@ class Scheduler:
         return finished
 
     def _settle(self, run: Run, work: RunWork, failure: c.Failure | None) -> c.Finished:
-        """The end of a run, exactly once."""
+        """Return the end of a run, exactly once."""
         for target in [t for t, running in self._session.running.items() if running.run == run.id]:
             del self._session.running[target]
         so_far = self._session.results.so_far
