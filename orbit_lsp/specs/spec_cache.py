@@ -136,7 +136,7 @@ def text_lines(session: Session, uri: str) -> SpecLines:
 
 
 def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
-    """The kernel whose spec the line belongs to."""
+    """Return the kernel whose spec the line belongs to."""
     if not speaks(session, uri):
         return None
     below = [
