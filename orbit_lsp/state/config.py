@@ -410,7 +410,7 @@ def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
 
 @functools.cache
 def hints(group: type[Any]) -> dict[str, Any]:
-    """The types of a group's fields."""
+    """Return the types of a group's fields."""
     return typing.get_type_hints(group)
 
 

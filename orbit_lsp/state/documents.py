@@ -137,7 +137,7 @@ class Document:
 
     @property
     def is_split(self) -> bool:
-        """Whether `lines` cost nothing."""
+        """Say whether `lines` cost nothing."""
         made = self._split
         return self._lines is not None or (made is not None and made[0] is self.text)
 

@@ -47,7 +47,7 @@ def holds(session: Session, target: KernelId) -> bool:
 
 
 def at(session: Session, uri: str, line: int) -> KernelId | None:
-    """The contract whose name stands on `line`."""
+    """Return the contract whose name stands on `line`."""
     entry = of(session, uri)
     return entry.target if entry and entry.span.line == line else None
 

@@ -345,7 +345,7 @@ class Session:
         )
 
     def at(self, uri: str, line: int) -> KernelId | None:
-        """The kernel whose definition holds `line`."""
+        """Return the kernel whose definition holds `line`."""
         for target, kernel, _ in self.kernels(uri):
             if kernel.whole.line <= line <= kernel.whole.end_line:
                 return target

@@ -369,7 +369,7 @@ def _unusable(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Unusable
 
 
 def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
-    """Whether an error is of the file's content."""
+    """Say whether an error is of the file's content."""
     import sqlite3
 
     text = str(error)
