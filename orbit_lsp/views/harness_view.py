@@ -31,7 +31,7 @@ def label(session: Session, uri: str) -> tuple[int, str]:
 
 
 def forms(result: RunResult) -> tuple[str, ...]:
-    """The result in words, the longest form first."""
+    """Return the result in words, the longest form first."""
     whole = text(result)
     first = whole.partition(fitting.BETWEEN)[0]
     return whole, first, first.partition(" at ")[0]

@@ -107,7 +107,7 @@ Callers = dict[str, list[KernelStatus]]
 
 
 def _callers(every: list[KernelStatus]) -> Callers:
-    """The kernels that can be run, by name."""
+    """Return the kernels that can be run, by name."""
     callers: Callers = {}
     for status in every:
         if status.kernel.launchable:
@@ -179,7 +179,7 @@ def _as_it_is(command: lsp.Command) -> lsp.Command:
 
 
 def _without_gpu(command: lsp.Command) -> lsp.Command:
-    """The driver's name alone, where there is one."""
+    """Return the driver's name alone, where there is one."""
     run, colon, driver = command.title.partition(": ")
     named = command.command == "orbit.run" and colon and run.startswith("▶ Run on ")
     return replace_title(command, f"▶ Run{colon}{driver}") if named else command

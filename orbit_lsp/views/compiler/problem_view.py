@@ -89,7 +89,7 @@ def _lead(led: dict[int, Problem], problem: Problem, path: str, text: str) -> No
 
 
 def as_shown(session: Session, document: Document | None, line: int, problem: Problem) -> lsp.Diagnostic:
-    """A problem that stands at `line` now."""
+    """Return a problem that stands at `line` now."""
     place = problem.place
     return lsp.Diagnostic(
         _range(session, document, line, place),

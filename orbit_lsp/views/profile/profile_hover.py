@@ -127,7 +127,7 @@ def _times(profiled: Profiled, profile: Profile) -> list[Row]:
 
 
 def state_rows(profile: Profile) -> list[Row]:
-    """The warp states, the greatest first."""
+    """Return the warp states, the greatest first."""
     return [
         (
             state.name,
