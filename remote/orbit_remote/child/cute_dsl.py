@@ -15,7 +15,7 @@ _KEPT = ("*.mlir", "*.ptx", "*.cubin", "*.sass", "*.ll", "*")
 
 
 def is_used(text: str) -> bool:
-    """Whether a Python file imports it."""
+    """Say whether a Python file imports it."""
     return _IMPORTED.search(text) is not None
 
 

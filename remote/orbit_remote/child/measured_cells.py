@@ -197,7 +197,7 @@ def _cells(finished: Finished) -> dict[str, str]:
 
 
 def _device() -> Device | None:
-    """The current one, as torch names it."""
+    """Return the current GPU, with torch's name for it."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

@@ -106,7 +106,7 @@ def _run_driver(job: Job, recorder: Recorder) -> Finished:
 
 
 def _captured(job: Job, wanted: Capture, driver: driver_run.DriverRun, recorder: Recorder) -> Finished:
-    """A driver's run of which one launch is taken."""
+    """Return a driver's run of which one launch is taken."""
     from orbit_remote.child.capture import capturing, launch_watch
     from orbit_remote.child.spec.trial import Gpu
 

@@ -45,7 +45,7 @@ def system(command: str) -> int:
 
 
 def _passed(terminal: int, decode: Callable[[bytes], str]) -> bool:
-    """Whether more may come."""
+    """Say whether more may come."""
     try:
         data = os.read(terminal, _PIECE)
     except OSError:  # no process has the other end any more

@@ -68,7 +68,7 @@ def _instances() -> list[Resources]:
 
 
 def _namesakes(known: Iterable[Resources]) -> bool:
-    """Whether two functions have one name."""
+    """Say whether two functions have one name."""
     places: dict[str, set[Place | None]] = {}
     for each in known:
         places.setdefault(each.symbol, set()).add(each.place)
@@ -148,7 +148,7 @@ def _constants(function: Any, compiled: Any) -> Iterator[tuple[str, str]]:
 
 
 def show(value: Any) -> str:
-    """A constant as its author would write it."""
+    """Return a constant as its author would write it."""
     if hasattr(value, "fn") and hasattr(value.fn, "__name__"):  # a JIT function passed as a constant
         return value.fn.__name__
     return str(value) if type(value).__module__.startswith("triton") else repr(value)
@@ -220,7 +220,7 @@ def _common(candidates: Sequence[Resources]) -> Resources:
 
 
 def toolchain() -> dict[str, str]:
-    """The versions that made a result."""
+    """Return the versions that made a result."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("torch", "triton"):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:

@@ -139,7 +139,7 @@ def number(parameter: Parameter, data: bytes) -> int | float | bool:
 
 
 def shown(value: float | bool, dtype: str) -> str:
-    """A number as C++ writes it."""
+    """Return a number as C++ writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -51,7 +51,7 @@ class Form:
 
     @property
     def end(self) -> int:
-        """The address behind its last element."""
+        """Return the address behind its last element."""
         if 0 in self.shape:
             return self.address
         last = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
@@ -93,7 +93,7 @@ class WatchedLaunch:
 
     @property
     def forms(self) -> dict[str, Form]:
-        """The tensors, by parameter."""
+        """Return the tensors, by parameter."""
         found: dict[str, Form] = {}
         for name, value in self.arguments.items():
             if isinstance(value, Form | Descriptor):
@@ -259,7 +259,7 @@ class LaunchWatch:
 
     @property
     def is_done(self) -> bool:
-        """Whether no later launch is looked at."""
+        """Say whether no later launch is looked at."""
         return self.taken is not None or self.why is not None
 
     def keep(self, taken: WatchedLaunch, *, wanted: bool) -> None:

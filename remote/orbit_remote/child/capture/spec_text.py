@@ -171,7 +171,7 @@ class SpecText:
         return f"tl.{value}"
 
     def _whole(self, name: str, value: int) -> str:
-        """A stride by its tensor, as host code has it."""
+        """Return a stride by its tensor, as host code has it."""
         if name in self._constants or "stride" not in name.lower() or value < 2:
             return size_text(value)
         rest = re.sub(r"strides?|_", "", name.lower())
@@ -280,7 +280,7 @@ def size_text(value: int) -> str:
 
 
 def constants(function: Any) -> set[str]:
-    """The parameters that are `tl.constexpr`."""
+    """Return the parameters that are `tl.constexpr`."""
     if hasattr(function, "params"):
         return {each.name for each in function.params if each.is_constexpr}
     return {name for name, kind in function.fn.__annotations__.items() if "constexpr" in str(kind)}

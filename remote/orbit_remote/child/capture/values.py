@@ -134,7 +134,7 @@ def _narrowed(text: str, dtype: str) -> str:
 
 
 def _short(number: float) -> float | int:
-    """A number of two digits."""
+    """Return a number of two digits."""
     short = float(f"{number:.2g}")
     return int(short) if short.is_integer() and abs(short) < 1e6 else short
 

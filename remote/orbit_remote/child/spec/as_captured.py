@@ -37,7 +37,7 @@ def parts(torch: Any, key: str, output: Any) -> dict[str, StoredTensor]:
 
 
 def stored(torch: Any, tensor: Any) -> StoredTensor:
-    """The elements of a tensor of torch, on the CPU."""
+    """Return the elements of a tensor of torch, on the CPU."""
     dense = tensor.detach().contiguous().cpu()
     data = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
     return StoredTensor(str(dense.dtype).removeprefix("torch."), tuple(dense.shape), data)

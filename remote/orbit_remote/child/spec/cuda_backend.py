@@ -82,7 +82,7 @@ class Cuda:
         self._resources = {resource.symbol: resource for resource in image.resources}
 
     def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature:
-        """The parameters as the compiler gave them."""
+        """Return the parameters as the compiler gave them."""
         compiled = self._compiled(launch, values)
         own = self._header if self._header and self._header.name == launch.kernel.name else None
         return spec_signature.compiled(own or Signature("cuda", launch.kernel.name, ()), compiled.parameters)
@@ -247,7 +247,7 @@ class Cuda:
     # -- variables ----------------------------------------------------------------------------------
 
     def variables(self) -> list[str]:
-        """The mangled names of the code's variables."""
+        """Return the mangled names of the code's variables."""
         return [each.symbol for each in Cubin(self._content).variables()]
 
     def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:

@@ -248,7 +248,7 @@ class SpecVerdict:
             self.failure = c.Failure(category, problem.message, place=problem.place)
 
     def _text(self, span: SpecSpan) -> str:
-        """The spec's own words."""
+        """Return the spec's own words."""
         line = self._lines[span.line] if span.line < len(self._lines) else ""
         return line[span.column : span.end_column if span.end_line == span.line else None].strip()
 
@@ -264,7 +264,7 @@ def difference(check: c.Check, name: str) -> str:
 
 
 def definition(job: Job) -> c.Place:
-    """The kernel's name where it is defined."""
+    """Return the kernel's name where it is defined."""
     assert job.definition is not None
     end = job.definition.name_end
     return c.Place(job.path, job.definition.name_line + 1, end - len(job.definition.name) + 1, end + 1)

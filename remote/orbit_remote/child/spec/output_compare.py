@@ -91,7 +91,7 @@ def _converted(torch: Any, piece: Any, wide: Any) -> Any:
 
 
 def _rms(torch: Any, values: Any) -> float:
-    """The root mean square of the finite ones."""
+    """Return the root mean square of the finite values."""
     total, count = 0.0, 0
     for start in range(0, int(values.numel()), _PIECE):
         piece = values[start : start + _PIECE].to(torch.float64)
