@@ -124,7 +124,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def upto(file: BinaryIO, most: int) -> bytes:
-    """The next bytes of an open file, `most` at most."""
+    """Return the next bytes of an open file, `most` at most."""
     pieces: list[bytes] = []
     while most and (piece := file.read(min(most, _CHUNK))):
         pieces.append(piece)

@@ -297,7 +297,7 @@ class Job:
 
     @property
     def is_traced(self) -> bool:
-        """Whether torch.profiler records it."""
+        """Say whether torch.profiler records it."""
         return isinstance(self.start, ProgramStart) and self.start.traced
 
     @property
@@ -310,7 +310,7 @@ class Job:
 
     @property
     def is_script(self) -> bool:
-        """Whether Python runs it, and not the system."""
+        """Say whether Python runs it, and not the system."""
         return self.path.lower().endswith(".py")
 
 

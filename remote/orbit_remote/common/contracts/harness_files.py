@@ -190,7 +190,7 @@ def _bound(text: str, names: Sequence[str]) -> Iterator[_Bound]:
 
 
 def _renamed(statement: str, word: re.Match[str]) -> bool:
-    """Whether an import gives another name to it."""
+    """Say whether an import gives another name to it."""
     return re.match(r"\s+as\b", statement[word.end() :]) is not None
 
 
@@ -211,7 +211,7 @@ def model_files(path: Path) -> tuple[Path, ...]:
 
 
 def model_file(path: Path) -> Path | None:
-    """The first of `model_files` that is there."""
+    """Return the first of `model_files` that is there."""
     return next((candidate for candidate in model_files(path) if candidate.is_file()), None)
 
 
