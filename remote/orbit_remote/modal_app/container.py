@@ -373,7 +373,7 @@ class _ContainerWorker:
             self._process.stdin.flush()
 
     def next(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event, None where none comes in time. Raises WorkerGoneError where none will come."""
+        """Return the next event, None where none comes in time. Raises WorkerGoneError where none will come."""
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:

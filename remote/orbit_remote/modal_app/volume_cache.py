@@ -236,7 +236,7 @@ def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
 
 @contextlib.contextmanager
 def _logged(what: str) -> Generator[None]:
-    """A cache that fails costs time, never a run."""
+    """Log a failure of the cache in the block: it costs time, never a run."""
     try:
         yield
     except OSError as error:
