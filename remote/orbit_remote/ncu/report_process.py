@@ -129,7 +129,7 @@ def _next_line() -> str:
 
 
 def _load(folders: Sequence[str]) -> tuple[Any, str]:
-    """The module, or None and why."""
+    """Return the module, or None and why."""
     why = ""
     for folder in (*folders, ""):
         sys.path[:0] = [folder] if folder else []
