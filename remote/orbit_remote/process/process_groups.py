@@ -48,7 +48,7 @@ Started = Callable[[int, bool], None]
 
 
 def new_mark() -> str:
-    """A value of `MARK` that no other worker has."""
+    """Return a value of `MARK` that no other worker has."""
     return os.urandom(16).hex()
 
 
@@ -313,7 +313,7 @@ def _children_of(pid: int) -> list[int]:
 
 
 def _kill(pid: int) -> bool:
-    """Whether there was something that can be killed."""
+    """Say whether there was something that can be killed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
