@@ -82,7 +82,7 @@ class Cupti:
 
     @property
     def has_range_profiler(self) -> bool:
-        """Whether its headers are of CUDA 12.6 or newer."""
+        """Say whether its headers are of CUDA 12.6 or newer."""
         wanted = ("cupti_range_profiler.h", "cupti_profiler_host.h")
         return any(all((folder / name).is_file() for name in wanted) for folder in self.includes)
 

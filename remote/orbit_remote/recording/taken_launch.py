@@ -86,7 +86,7 @@ class TakenLaunch:
     variables: dict[str, int]
 
     def argument(self, at: int) -> bytes:
-        """The bytes of an argument."""
+        """Return the bytes of an argument."""
         offset, size = self.parameters[at]
         return self.arguments[offset : offset + size]
 
