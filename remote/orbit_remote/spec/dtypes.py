@@ -112,7 +112,7 @@ def named(name: str, language: str) -> DType | None:
 
 
 def cpp(name: str) -> tuple[DType, int] | None:
-    """The element type and the lanes of a C++ type."""
+    """Return the element type and the lanes of a C++ type."""
     if name in CPP:
         return DTYPES[CPP[name]], 1
     if name in VECTORS:
@@ -121,7 +121,7 @@ def cpp(name: str) -> tuple[DType, int] | None:
 
 
 def spelled(dtype: DType) -> str:
-    """A C++ type of these elements."""
+    """Return a C++ type of these elements."""
     return _SPELLED[dtype.name]
 
 

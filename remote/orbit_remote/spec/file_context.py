@@ -93,7 +93,7 @@ class Surroundings:
         return int(number[1]) if number else None
 
     def function(self, name: str) -> FunctionHeader | None:
-        """The last `def` of this name."""
+        """Return the last `def` of this name."""
         last = None
         for match in _DEF.finditer(self.text):
             if match[1] == name:

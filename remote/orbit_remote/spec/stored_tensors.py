@@ -166,7 +166,7 @@ def tensor(folder: str, name: str, key: str, given: Mapping[str, bytes] | None =
 
 
 def written(tensors: Mapping[str, StoredTensor], notes: Mapping[str, str]) -> bytes:
-    """The content of a file with these tensors."""
+    """Return the content of a file with these tensors."""
     header: dict[str, Any] = {_METADATA: dict(sorted(notes.items()))} if notes else {}
     at = 0
     for key, each in sorted(tensors.items()):

@@ -82,7 +82,7 @@ class Arguments:
         return value
 
     def operand(self, name: str) -> Tensor:
-        """A tensor that torch can calculate with."""
+        """Return a tensor that torch can calculate with."""
         return self.world.operand(self.where(name), self.tensor(name))
 
     def floating(self, name: str) -> Tensor:
