@@ -104,7 +104,7 @@ class CaretSource:
         return self._text[self._starts[number - 1] : end].rstrip("\r\n")
 
     def last(self) -> CaretSpan | None:
-        """The last token of the file."""
+        """Return the last token of the file."""
         tokens = self._all() if self._whole else []
         return self._span(tokens[-1]) if tokens else None
 
@@ -144,7 +144,7 @@ class CaretSource:
         return self._span(CaretToken(self._text[start:end], start, end, is_name=False))
 
     def line_of(self, offset: int) -> int:
-        """The line of a character, from 1."""
+        """Return the line of a character, from 1."""
         return self._line_of(offset)
 
     def locate(self, line: int, echo: str, caret: int) -> CaretSpan | None:

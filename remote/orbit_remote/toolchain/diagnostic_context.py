@@ -46,7 +46,7 @@ class DiagnosticContext:
     _renumbered: list[tuple[int, str, int]] | None = None
 
     def file(self, name: str) -> str:
-        """The path to show for a name in the output."""
+        """Return the path to show for a name in the output."""
         if name in self.aliases:
             return self.aliases[name]
         ending = _TEMPORARY.search(name)

@@ -114,7 +114,7 @@ class Ptx:
 
 
 def unescaped(name: str) -> str:
-    """A file's name from a `.file` of PTX."""
+    """Return a file's name from a `.file` of PTX."""
     return re.sub(r"\\(.)", r"\1", with_letters(name), flags=re.DOTALL)
 
 
