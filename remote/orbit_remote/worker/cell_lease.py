@@ -127,7 +127,7 @@ def visible_devices() -> Sequence[Device]:
 
 
 def _opened(pid: int) -> bool:
-    """Whether the process has opened a GPU."""
+    """Say whether the process has opened a GPU."""
     with suppress(OSError):
         for file in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):  # closed meanwhile

@@ -120,7 +120,7 @@ def devices(first: int, count: int) -> tuple[Device, ...]:
 
 
 def device(index: int) -> Device | None:
-    """The GPU a job runs on."""
+    """Return the GPU a job runs on."""
     return next((each for each in all_devices() if each.index == index), None)
 
 

@@ -30,7 +30,7 @@ from orbit_remote.worker.faults import second_look
 
 
 async def run_python(job: Job, context: WorkerContext) -> c.Finished:
-    """A `.py` file, run or compiled, or a driver."""
+    """Run or compile a `.py` file, or run a driver."""
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
     can_do_without = job.is_traced or job.start.through == "driver"
     if job.action == "run" and device is None and not (can_do_without and gpu.dispensable(job)):

@@ -61,7 +61,7 @@ class BuiltSpec:
     build: build.BuildResult
 
     def completed(self, finished: c.Finished) -> c.Finished:
-        """A job's end with what only its build knows."""
+        """Return a job's end with what only its build knows."""
         return replace(
             finished,
             toolchain=self.build.toolchain | finished.toolchain,

@@ -136,7 +136,7 @@ class _ProjectWork:
         return self._as_tested(made, test) if test else made
 
     def _tests(self, executable: str, folder: str) -> list[ProjectTest]:
-        """The project's own tests of the program."""
+        """Return the project's own tests of the program."""
         if self._driver.tool == "cmake":
             return project_tests.of_cmake(folder, self._configuration, executable)
         return project_tests.of_meson(folder, executable) if self._driver.tool == "meson" else []
