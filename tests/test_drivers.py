@@ -397,6 +397,108 @@ def test_a_c_function_that_python_calls_in_a_shared_library(
     assert [each.driver.id for each in routes] == ([driver] if driver else [])
 
 
+BY_PYTHON = """
+template <class T> __global__ void twice(T *x) { *x *= 2; }
+void host(float *x) { twice<float><<<1, 1>>>(x); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "driver", "files"),
+    [
+        ("", "run.py", {"run.py": """
+            import cupy as cp
+            from pathlib import Path
+            module = cp.RawModule(code=Path("k.cu").read_text(), name_expressions=["twice<float>"])
+            module.get_function("twice<float>")((1,), (1,), (cp.ones(1),))
+            """}),
+        ("", "test_k.py::test_k", {"test_k.py": """
+            from pycuda.compiler import SourceModule
+
+            def kernel():
+                return SourceModule(open("k.cu").read()).get_function("twice")
+
+            def test_k():
+                kernel()(None)
+            """}),
+        ("", "test_k.py::test_k", {"ops.py": """
+            from torch.utils.cpp_extension import load_inline
+            module = load_inline("m", "void host(float *);", open("k.cu").read(), functions=["host"])
+            """, "test_k.py": """
+            from ops import module
+
+            def test_k():
+                module.host(None)
+            """}),
+        ("", "main.py", {"bind.cpp": """
+            PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("doubled", &host); }
+            """, "main.py": """
+            from torch.utils.cpp_extension import load
+
+            def build():
+                return load(name="m", sources=["k.cu", "bind.cpp"])
+
+            if __name__ == "__main__":
+                module = build()
+                module.doubled(None)
+            """}),
+        ("""
+            static PyObject *call(PyObject *, PyObject *x) { host(data(x)); return x; }
+            static PyMethodDef methods[] = {{"doubled", (PyCFunction)call, METH_O, ""}, {nullptr}};
+            """, "test_k.py::test_k", {"setup.py": "Extension('fast', ['k.cu'])", "test_k.py": """
+            import fast
+
+            def test_k():
+                fast.doubled(1)
+            """}),
+        ("""
+            ffi::Error call(float *x) { host(x); return {}; }
+            XLA_FFI_DEFINE_HANDLER_SYMBOL(Doubled, call, ffi::Ffi::Bind());
+            """, "test_k.py::test_k", {"test_k.py": """
+            import ctypes
+
+            def test_k():
+                library = ctypes.CDLL("k.so")
+                jax.ffi.register_ffi_target("doubled", jax.ffi.pycapsule(library.Doubled))
+            """}),
+        ("", "test_k.py::test_k", {"setup.py": "Extension('fast', ['fast.pyx', 'k.cu'])", "fast.pyx": """
+            cdef extern from "k.h":
+                void host(float *x)
+
+            def unrelated(x):
+                return x
+
+            def doubled(float[:] x):
+                host(&x[0])
+            """, "test_k.py": """
+            import fast
+
+            def test_other():
+                fast.unrelated(1)
+
+            def test_k():
+                fast.doubled(1)
+            """}),
+        ("", "", {"test_k.py": """
+            def test_k():
+                host = connect("twice")
+                assert host.host
+            """}),
+    ],
+    ids=["CuPy", "PyCUDA", "load_inline of a file", "load", "PyMethodDef", "XLA", "Cython", "no CUDA"],
+)  # fmt: skip
+def test_ways_from_python_to_a_kernel_of_a_cuda_file(
+    more: str, driver: str, files: dict[str, str], tmp_path: Path
+) -> None:
+    write(
+        tmp_path, {name: textwrap.dedent(text) for name, text in files.items()} | {"k.cu": BY_PYTHON + more}
+    )
+    finder = DriverFinder(str(tmp_path))
+    finder.refresh()
+    routes = finder.routes(str(tmp_path / "k.cu"), "twice").routes
+    assert [each.driver.id for each in routes] == ([driver] if driver else [])
+
+
 # -- the index ------------------------------------------------------------------------------------------
 
 

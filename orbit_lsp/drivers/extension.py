@@ -1,5 +1,7 @@
-"""Names under which Python calls a CUDA kernel, in C++ texts near it: those of bindings (`m.def("gelu", &gelu)`, `TORCH_LIBRARY`), and
-of C functions (`extern "C"`), which ctypes and cffi call in a shared library
+"""Finds the names under which Python calls a CUDA kernel. They stand in C++ texts near it: names of bindings (`m.def("gelu", &gelu)`,
+`TORCH_LIBRARY`, `PyMethodDef`, macros that export a function), names of host functions, which a shared library that
+ctypes opens or an extension made of the text has, and in Cython's wrappers. The kernel's own name is one, too: CuPy
+and others look a kernel up by it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,18 @@ _NAME = re.compile(r'"(?:\w+::)?(\w+)')
 _LITERAL = re.compile(r"""["']([\w.]+)["']""")
 _BINDING = re.compile(r'\b(?:def|impl)\s*\(\s*"')
 _EXPORTING = re.compile(r'\bextern\s+"C"')
+_METHOD = re.compile(
+    r'\{\s{0,40}"(\w+)"\s{0,40},\s{0,40}(?:\([^()]{0,80}\)\s{0,40})?&?\s{0,40}(\w+)[^{};]{0,200}?\bMETH_'
+)
+"""A row of CPython's PyMethodDef."""
+_EXPORT_MACRO = re.compile(
+    r'\b[A-Z][A-Z\d_]{0,40}?(?:DEFINE|EXPORT|REGISTER|BIND)[A-Z\d_]{0,40}\s{0,20}\(\s{0,40}"?(?:\w{1,80}(?:::|\.))?(\w{1,80})"?\s{0,40},\s{0,40}&?(?:\w{1,80}::){0,8}(\w{1,80})'
+)
+"""A macro that gives a function a name, as XLA_FFI_DEFINE_HANDLER_SYMBOL and TVM_FFI_DLL_EXPORT_TYPED_FUNC."""
+_MACRO_WORDS = ("DEFINE", "EXPORT", "REGISTER", "BIND")
+_CYTHON = re.compile(r"^(?:def|cpdef)\s[^\n(]{0,200}?(\w+)\s{0,20}\(", re.MULTILINE)
+_INLINE = ("load_inline",)
+"""Words of Python by which an extension is made of a CUDA text, without a binding in it."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _MODULE = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\(\s*(\w+)")
 
@@ -34,7 +48,8 @@ _MODULE = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\(\s*(\w+)")
 @dataclass(frozen=True, slots=True)
 class Bindings:
     """`names` are those that Python says, each with the functions from the kernel to it; `modules` are words that may name the
-    module that has them. `exported` are C functions of a shared library, likewise.
+    module that has them. `exported` are names of functions that Python may call by their own names, likewise, and the
+    kernel's.
     """
 
     names: dict[str, tuple[str, ...]]
@@ -63,12 +78,34 @@ class NearTexts:
     @cached_property
     def bind(self) -> bool:
         """Say whether any of them gives Python names."""
-        return any(_BINDING.search(text) for text in self.texts.values())
+        return bool(self.given or self.cython) or any(_BINDING.search(text) for text in self.texts.values())
 
     @cached_property
     def export(self) -> bool:
-        """Say whether any of them has functions that a shared library exports under their own names."""
-        return any(_EXPORTING.search(text) for text in self.texts.values())
+        """Say whether Python may call functions of theirs by their own names."""
+        inline = any(self._index.mention(word) for word in _INLINE)
+        return inline or any(_EXPORTING.search(text) for text in self.texts.values())
+
+    @cached_property
+    def given(self) -> list[tuple[str, str]]:
+        """Return (name, host function) for each name that a table or a macro gives."""
+        return [
+            pair
+            for text in self.texts.values()
+            for words, expression in ((("METH_",), _METHOD), (_MACRO_WORDS, _EXPORT_MACRO))
+            if any(word in text for word in words)
+            for pair in expression.findall(text)
+        ]
+
+    @cached_property
+    def cython(self) -> dict[str, frozenset[str]]:
+        """Return the functions that Cython's texts give Python, with the words of their bodies."""
+        functions: dict[str, frozenset[str]] = {}
+        for place in islice(self._index.places(self._place, (".pyx",)), _MOST_FILES):
+            starts = [*_CYTHON.finditer(text := self._index.text(place))]
+            for start, end in zip(starts, [*(each.start() for each in starts[1:]), len(text)], strict=True):
+                functions[start[1]] = frozenset(_WORD.findall(text, start.end(), end))
+        return functions
 
     @cached_property
     def modules(self) -> frozenset[str]:
@@ -97,9 +134,9 @@ class NearTexts:
 def bindings(near: NearTexts, kernel: str) -> Bindings:
     """Return what leads from a kernel of a C++ text to Python."""
     names: dict[str, tuple[str, ...]] = {}
-    if not near.bind and not near.export:
-        return Bindings(names, frozenset(), {})
     base = kernel.rpartition("::")[2]
+    if not near.bind and not near.export:
+        return Bindings(names, frozenset(), {base: ()})
     ways: dict[str, tuple[str, ...]] = {base: ()}
     for _ in range(_ROUNDS):
         known = dict(ways)
@@ -117,7 +154,14 @@ def bindings(near: NearTexts, kernel: str) -> Bindings:
                     ways.setdefault(function.name, (*known[called], called) if called != kernel else ())
         if len(ways) == len(known):
             break
-    exported = {host: (*way, host) for host, way in ways.items() if host != base} if near.export else {}
+    for name, host in near.given:
+        if host in ways:
+            names.setdefault(name, (*ways[host], host))
+    for name, words in near.cython.items():
+        if host := next((each for each in ways if each in words), None):
+            names.setdefault(name, (*ways[host], host))
+    hosts = ways if near.export else (base,)
+    exported = {host: (*ways[host], host) if host != base else () for host in hosts}
     return Bindings(names, near.modules, exported)
 
 

@@ -23,7 +23,7 @@ STATEMENTS = ""
 """The name of the unit of a module's own statements; those of its `__main__` part are `MAIN_GUARD`."""
 _DEF = (ast.FunctionDef, ast.AsyncFunctionDef)
 _JIT = re.compile(r"(?:[\w.]+\.)?jit\b(?!\.)")
-_NAME = re.compile(r"[\w.]+(?:::[\w.]+)?(?=\(|$)")
+_NAME = re.compile(r"[\w.]+(?:::[\w.]+)?(?=\(|<|$)")
 _GLOBAL = re.compile(r"__global__([^;{]{0,400})")
 _BEFORE_BRACKET = re.compile(r"(\w+)\s*\(")
 _BACKWARD = re.compile(r"backward|bwd|(?<!no_)(?<!enable_)grad(?!_enabled|_mode)")
@@ -31,7 +31,11 @@ _WANTS_INPUT = re.compile(
     r"required=True|sys\.argv\[1\]|add_argument\(\s*['\"][a-z]|from_pretrained|load_dataset"
 )
 _WANTS_RANKS = re.compile(r"torchrun|init_process_group|mp\.spawn|torch\.distributed|LOCAL_RANK|mpirun")
-_LOADS = re.compile(r"\b(?:CDLL|PyDLL|cdll|LoadLibrary|load_library|dlopen)\b")
+_LOADS = re.compile(
+    r"\b(?:CDLL|PyDLL|cdll|LoadLibrary|load_library|dlopen|cpp_extension|load_inline|RawModule|RawKernel|SourceModule"
+    r"|get_function|get_kernel|module_from_file|module_from_buffer|cuModuleGetFunction|nvrtc)\b"
+)
+"""How Python opens a shared library, or compiles a CUDA text: ctypes, cffi, torch, CuPy, PyCUDA, NVIDIA's own packages."""
 _HOOKS = frozenset(("add_pre_run_hook",))
 """Methods of a kernel that prepare launches."""
 _REPORTS = frozenset(("do_bench", "do_bench_cudagraph", "perf_report"))
@@ -94,7 +98,7 @@ class CodeUnit:
 @dataclass(slots=True, eq=False)
 class Module:
     """`runs`: its statements do more than define; `reports`: they print or time something. `generates`: some of its tests get their names when they are collected.
-    `loads`: it opens a shared library by itself, as with ctypes.
+    `loads`: it opens a shared library or compiles a CUDA text by itself, as with ctypes or CuPy.
     """
 
     binds: dict[str, Import] = field(default_factory=dict[str, Import])

@@ -120,12 +120,18 @@ class Search:
         for place in places if len(places) <= _MOST_FILES else ():
             module = self._project.module(place)
             for unit in module.units.values() if module else ():
-                if any(name in chain and self._is_built(place, unit, chain, modules) for chain in unit.refs):
+                chains = [each for each in unit.refs if name in each]
+                loaded = (
+                    module is not None
+                    and module.loads
+                    and (self._says(unit, name) or any(name in each[1:] for each in chains))
+                )
+                if loaded or any(self._is_built(place, unit, each, modules) for each in chains):
                     yield Use(place, unit, frozenset(("",)), (), sure=False)
 
     def _loaded_calls(self, name: str) -> Iterator[Use]:
-        """Units that call a C function of a shared library: as an attribute or by its name as a string, where the module loads
-        libraries, or of what another module of the project made.
+        """Yield units that call a function of a library by its own name, or look a kernel up: the module, or the one that
+        made the object, opens libraries or compiles texts.
         """
         places = self._project.index.mention(name)
         for place in places if len(places) <= _MOST_FILES else ():
@@ -136,12 +142,20 @@ class Search:
                 called = (
                     bool(chains) or name in unit.strings or (unit.kind == "class" and name in unit.attributes)
                 )
-                if (
-                    called
-                    if module.loads
-                    else any(self._is_built(place, unit, each, frozenset()) for each in chains)
-                ):
+                if called if module.loads else any(self._is_loaded(place, unit, each) for each in chains):
                     yield Use(place, unit, frozenset(("",)), (), sure=False)
+
+    @staticmethod
+    def _says(unit: CodeUnit, name: str) -> bool:
+        """Say whether a unit has a name as a string, or as an attribute of something local."""
+        return name in unit.strings or (unit.kind in ("function", "class") and name in unit.attributes)
+
+    def _is_loaded(self, place: str, unit: CodeUnit, chain: Chain) -> bool:
+        """Say whether a module that opens libraries assigns what a chain begins with."""
+        at = self._project.resolve(place, unit, chain)
+        made = self._unit(at) if at else None
+        module = self._project.module(at.place) if at else None
+        return made is not None and made.kind == "assignment" and module is not None and module.loads
 
     def _is_built(self, place: str, unit: CodeUnit, chain: Chain, modules: frozenset[str]) -> bool:
         """Say whether a name may belong to a compiled module: an import of the project that no text explains, or what

@@ -17,6 +17,7 @@ import pytest
 
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.regular_files import file_hash
 from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.recording import registered_kernels
 from orbit_remote.worker.programs import extension_build
@@ -63,6 +64,8 @@ class Project:
         """What an editor shows."""
         self.loads: list[Path] = []
         """What the test loads."""
+        self.read: dict[str, str] = {}
+        """The files that the test reads by itself, by content hash."""
         self.needs = ""
         """The module without which the test ends before its launch, as pytest words it."""
         self.ran = False
@@ -90,7 +93,8 @@ class Project:
             return c.failed("r1", c.Failure("infrastructure", f"could not be collected: {self.needs}"))
         timing = measure.timing([1000], "in program")
         launch = c.Launches("_Z12scale_kernelPf", "scale_kernel(float *)", (1, 1, 1), (1, 1, 1), timing, 1)
-        return c.Finished("r1", "ok", launches=(launch,), files={str(path): "hash" for path in self.loads})
+        loaded = {str(path): "hash" for path in self.loads}
+        return c.Finished("r1", "ok", launches=(launch,), files=loaded | self.read)
 
     async def says(self) -> str:
         """Whether the test ran, and what is said."""
@@ -225,6 +229,29 @@ def test_a_test_names_the_library_that_it_loads(project: Project) -> None:
     of_kernel = {"language": "cuda", "path": str(kernel), "text": kernel.read_text()}
     finished, _ = run(project.folder, TEST, job=of_kernel)
     assert [path for path in finished.files if path.endswith(".so")] == [str(project.libraries()[0])]
+    assert str(kernel) not in finished.files
+
+
+READS = """
+from pathlib import Path
+
+def test_scale():
+    assert Path(__file__).with_name("scale.cu").read_text()
+"""
+
+
+async def test_a_text_that_the_test_compiles_by_itself(project: Project) -> None:
+    """As by CuPy or NVRTC: no library has the kernel, and the test has read the file."""
+    project.libraries()[0].unlink()
+    (project.folder / "test_scale.py").write_text(READS)
+    kernel = project.folder / "scale.cu"
+    of_kernel = {"language": "cuda", "path": str(kernel), "text": kernel.read_text()}
+    finished, _ = await asyncio.to_thread(run, project.folder, TEST, job=of_kernel)
+    assert finished.files[str(kernel)] == file_hash(kernel)
+    project.read = {str(kernel): finished.files[str(kernel)]}
+    assert await project.says() == "ran: ok"
+    project.edit("scale.cu", "FACTOR;", "FACTOR + 1;")
+    assert "launched a build that is not known to be of this text of scale.cu" in await project.says()
 
 
 CMAKE_LISTS = """

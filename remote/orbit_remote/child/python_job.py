@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
-from orbit_remote.child.driver import compilations, driver_run, other_processes
+from orbit_remote.child.driver import compilations, driver_run, other_processes, source_reads
 from orbit_remote.child.driver.unsaved_texts import saved
 from orbit_remote.child.user_module import ENTRIES, ModuleEntry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
@@ -373,11 +373,13 @@ def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
 
 
 def _extensions(job: Job) -> dict[str, str]:
-    """Return the libraries that have the kernels of a driver's C++ file, by content hash."""
+    """Return the libraries that have the kernels of a driver's C++ file, and the file itself if the driver read it, by
+    content hash.
+    """
     if job.driver is None or job.language != "cuda":
         return {}
     loaded = registered_kernels.loaded(registered_kernels.names(job.text))
-    return {path: digest for path in loaded if (digest := file_hash(path))}
+    return {path: digest for path in loaded if (digest := file_hash(path))} | source_reads.noted()
 
 
 def modules_read(path: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orbit_remote.child import without_gpu
-from orbit_remote.child.driver import unsaved_texts
+from orbit_remote.child.driver import source_reads, unsaved_texts
 from orbit_remote.child.driver.pytest_refusals import Refusals
 from orbit_remote.child.driver.set_by_driver import SetByDriver
 from orbit_remote.child.user_module import ModuleEntry, UserFile
@@ -71,6 +71,7 @@ class DriverRun:
         self._driver: Driver = start.driver
         self._set = SetByDriver(self._driver.id, job.device)
         self._sets = start.sets
+        self._source = job.path if job.language == "cuda" else ""
         self._repeated = start.repeated
         self._texts = unsaved_texts.different(job.directory, start.texts)
         self._spent = lambda: time.perf_counter() - waited_s()
@@ -89,6 +90,8 @@ class DriverRun:
 
     def _start(self) -> None:
         unsaved_texts.lay_over(self._texts)
+        if self._source:
+            source_reads.watch(self._source)
         if self._driver.kind == "pytest":
             self._test()
         else:

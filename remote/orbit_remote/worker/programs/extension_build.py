@@ -157,6 +157,9 @@ class _ExtensionWork:
             if path.endswith(registered_kernels.LIBRARIES) and self._has_kernels(path)
         ]
         libraries = [self._library(path, read) for path in loaded] or self._built
+        saved = read.files.get(os.path.normpath(self._job.path))
+        if not loaded and saved and finished.files.get(self._job.path) == saved.hash:
+            return replace(finished, files=files)  # the driver compiled the text that it read
         if any(not each.late for each in libraries):
             return replace(finished, files=files)
         name = Path(self._job.path).name
