@@ -235,10 +235,13 @@ class _ExtensionWork:
                     "--parallel",
                     str(os.cpu_count() or 1),
                 ] if cmake else []
-        stem = os.path.basename(library).partition(".")[0].removeprefix("lib")
+        name = os.path.basename(library)
+        if _OTHER_PYTHON.search(name):  # it has the name that setuptools gives
+            return "", []
+        stem = re.compile(rf"\b(?:lib)?{re.escape(name.partition('.')[0].removeprefix('lib'))}\b")
         for folder in dict.fromkeys((*_above(library, self._root), *_above(self._job.path, self._root))):
             text = next((text for each in _MAKEFILES if (text := _text(os.path.join(folder, each)))), "")
-            if re.search(rf"\b(?:lib)?{re.escape(stem)}\b", text):
+            if name in text or ("nvcc" in text.lower() and stem.search(text)):
                 make = client_environment.which("make") or client_environment.which("gmake")
                 target = os.path.relpath(library, folder)
                 return folder, [make, *([target] if target in text else [])] if make else []
