@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 from orbit_remote.worker import lease
-from tests import processes_check, quick_starts, random_cases
+from tests import processes_check, quick_starts, random_cases, recorder_builds
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +50,15 @@ def of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared_cache(of_the_run: Path) -> Path:
     return of_the_run / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(of_the_run: Path) -> Iterator[None]:
+    """The product's own libraries are, and not again for each test with a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        if folder := recorder_builds.installed(of_the_run):
+            patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+        yield
 
 
 @pytest.fixture(autouse=True)

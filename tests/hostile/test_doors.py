@@ -265,7 +265,7 @@ async def test_a_body_that_is_meant_to_break_the_server(
 @pytest.mark.parametrize(
     "body",
     [
-        "{" + ",".join(f'"k{number}":1' for number in range(1_000_000)) + "}",
+        "{" + ",".join(f'"k{number}":1' for number in range(31_000)) + "}",
         '{"jobs":[' + "[]," * 60_000 + "[]]}",
         '{"a\\",b":{' + '"\\\\":1,' * 60_000,
     ],

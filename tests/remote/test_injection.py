@@ -13,6 +13,7 @@ import pytest
 
 from orbit_remote.common.launch_records import Added, CudaError
 from orbit_remote.recording import injection
+from orbit_remote.worker import jobs
 
 
 def find_or_skip() -> injection.Cupti:
@@ -392,3 +393,12 @@ def test_what_was_not_recorded_is_said_once(tmp_path):
         "the program uses CUPTI itself",
         "7 launches were too many to record",
     )
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_it_is_compiled_ahead_where_a_gpu_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(jobs, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(injection, "environment", lambda folder, **_: asked.append(folder))
+    jobs._prepare_recorder(tmp_path)
+    assert asked == [tmp_path / "cupti"] * gpu

@@ -18,16 +18,16 @@ from orbit_remote.recording import injection
 from orbit_remote.toolchain import build, disassembly
 from orbit_remote.worker.actions import builds, cuda_action, plain_action, program_counting
 from orbit_remote.worker.context import WorkerContext
-from tests import recorded_profiles
 from tests.remote.profile_fixture import H100
 from tests.remote.test_counters import sampled
-from tests.remote.test_program_counts import CHECKSUM, NAME, line_of
+from tests.remote.test_program_counts import CHECKSUM, NAME, line_of, report
 
-REPORT = recorded_profiles.profile(NAME)
+SYMBOL = "_Z5saxpyifPKfPf"
 JOB = Job("r1", "profile", "cuda", "/src/memory_bound.cu", "", kernel="saxpy", run_timeout_s=8)
-BEGUN = {"begun": REPORT.symbol, "code": CHECKSUM}
+BEGUN = {"begun": SYMBOL, "code": CHECKSUM}
 LIMIT = c.Failure("timed out", "the run was ended at its limit of 8 s")
 
+__all__ = ["report"]  # a fixture
 Click = Callable[..., Any]
 
 
@@ -52,7 +52,7 @@ class Worker:
 
 def leave(folder: Path, order: Path, lines: tuple[Mapping[str, Any], ...]) -> None:
     """What the program's process leaves."""
-    assert order.read_text().startswith(f"symbol {REPORT.symbol}\n")
+    assert order.read_text().startswith(f"symbol {SYMBOL}\n")
     (folder / f"{CHECKSUM}.cubin").write_bytes(sampled(NAME)[1])
     if lines:
         (folder / "7.counted").write_text("\n".join([*map(json.dumps, lines), ""]))
@@ -61,7 +61,7 @@ def leave(folder: Path, order: Path, lines: tuple[Mapping[str, Any], ...]) -> No
 @pytest.fixture
 def click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Click:
     """A click on *Profile* of a program that ends as given, and whose process writes these lines."""
-    resources = c.Resources(REPORT.symbol, "saxpy", "sm_90a", place=c.Place(JOB.path, 4))
+    resources = c.Resources(SYMBOL, "saxpy", "sm_90a", place=c.Place(JOB.path, 4))
     made = build.BuildResult(c.Built("r1", resources=(resources,)), tmp_path / "program", ptx=".version 9.0")
     cupti = injection.Cupti((), tmp_path, 130001, "CUpti_ActivityKernel10")
     monkeypatch.setattr(injection, "find", lambda **_: cupti)
@@ -89,22 +89,22 @@ def click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Click:
     return clicked
 
 
-async def test_a_program_has_its_profile_and_its_code(click: Click) -> None:
-    finished = await click(c.ok("r1", exit_code=0), BEGUN, line_of(REPORT), {"launched": [REPORT.symbol]})
+async def test_a_program_has_its_profile_and_its_code(click: Click, report: c.Profile) -> None:
+    finished = await click(c.ok("r1", exit_code=0), BEGUN, line_of(report), {"launched": [SYMBOL]})
     (profile,) = finished.profiles
-    assert (profile.source, profile.samples) == ("CUPTI 13.0", REPORT.samples)
+    assert (profile.source, profile.samples) == ("CUPTI 13.0", report.samples)
     assert [(dump.name, dump.level) for dump in finished.dumps] == [("saxpy", "ptx"), ("saxpy", "sass")]
     assert (finished.exit_code, finished.toolchain) == (0, {"cupti": "13.0"})
 
 
-async def test_a_program_that_fails_after_its_kernel_has_both(click: Click) -> None:
+async def test_a_program_that_fails_after_its_kernel_has_both(click: Click, report: c.Profile) -> None:
     failed = c.failed("r1", c.Failure("runtime error", "main ended with exit code 3"), exit_code=3)
-    finished = await click(failed, BEGUN, line_of(REPORT))
+    finished = await click(failed, BEGUN, line_of(report))
     assert (finished.outcome, finished.exit_code, len(finished.profiles)) == ("runtime error", 3, 1)
 
 
-async def test_a_program_that_hangs_after_its_kernel_has_a_profile(click: Click) -> None:
-    finished = await click(c.failed("r1", LIMIT), BEGUN, line_of(REPORT))
+async def test_a_program_that_hangs_after_its_kernel_has_a_profile(click: Click, report: c.Profile) -> None:
+    finished = await click(c.failed("r1", LIMIT), BEGUN, line_of(report))
     assert (finished.outcome, len(finished.profiles)) == ("ok", 1)
     assert "the program was ended at its limit of 8 s, after the launches shown" in finished.remarks
 

@@ -7,6 +7,7 @@ it cannot reach Modal's variables or sockets.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import queue
@@ -527,10 +528,12 @@ def _package(home: Path) -> Path:
         return here
     there = home / "package" / "orbit_remote"
     for path in image_spec.sources():
-        target = there / path.relative_to(here)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-        target.chmod(0o644)
+        compiled = Path(importlib.util.cache_from_source(str(path)))
+        for source in filter(Path.is_file, (path, compiled)):  # what is compiled here holds there: times stay
+            target = there / source.relative_to(here)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+            target.chmod(0o644)
     return there
 
 

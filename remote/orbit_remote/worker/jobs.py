@@ -15,6 +15,7 @@ from orbit_remote.common import codec, occupancy, requests
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Cancel, Job, Locate, Probe, Request, Typing, Warm
 from orbit_remote.process import disk_space
+from orbit_remote.process.gpu_nodes import has_gpu
 from orbit_remote.recording import injection
 from orbit_remote.worker import gpu, lease, probe
 from orbit_remote.worker.actions import plain_action
@@ -159,7 +160,9 @@ _UNGUARDED = (
 
 
 def _prepare_recorder(home: Path) -> None:
-    """Compile the launch recorder before a first run needs it."""
+    """Compile the launch recorder before a first run needs it. It takes seconds of a processor, which a machine without a GPU keeps."""
+    if not has_gpu():
+        return
     with contextlib.suppress(injection.RecorderUnavailableError):  # a run says so, at its place
         injection.environment(home / "cupti", cache=home / "cupti")
 
