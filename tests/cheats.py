@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,6 +89,14 @@ class Cheat:
             f"class ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__()\n{init}"
             f"    def forward(self, x):\n{textwrap.indent(textwrap.dedent(self.body).strip(), '        ')}\n"
         )
+
+
+def in_turn(known: Iterable[Cheat]) -> Iterator[tuple[Cheat, bool]]:
+    """Yield each cheat, and whether one of its kind came before it."""
+    numbers: set[int] = set()
+    for cheat in known:
+        yield cheat, cheat.number in numbers
+        numbers.add(cheat.number)
 
 
 HONEST = Cheat(0, "honest", "return work(x)")

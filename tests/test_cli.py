@@ -365,13 +365,10 @@ def test_disassemble_has_every_problem_in_its_json(folder: Path) -> None:
 
 
 @needs_nvcc
-@pytest.mark.parametrize(
-    ("name", "architecture"),
-    [("h100", "sm_90a"), ("sm_75", "sm_75"), ("NVIDIA GeForce RTX 4090", "sm_89"), ("a100-80gb", "sm_80")],
-)
-def test_a_gpu_may_be_named_as_its_owner_does(folder: Path, name: str, architecture: str) -> None:
-    code, out, message = orbit(folder, "compile", "k.cu", "--gpu", name)
-    assert (code, message.splitlines()[-1]) == (0, f"ok: 1 kernel compiled for {architecture}")
+def test_a_gpu_may_be_named_as_its_owner_does(folder: Path) -> None:
+    """tests/test_gpu_names.py has the names."""
+    code, out, message = orbit(folder, "compile", "k.cu", "--gpu", "NVIDIA GeForce RTX 4090")
+    assert (code, message.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_89")
     assert "hover" not in out
 
 
@@ -502,7 +499,8 @@ def header_library(folder: Path) -> Path:
 
 @needs_nvcc
 @pytest.mark.parametrize(
-    ("name", "shown", "count"), [("scale.cuh", "scale<double>", 2), ("negate.hpp", "negate", 1)]
+    ("name", "shown", "count"),
+    [("scale.cuh", "scale<double>", 2), pytest.param("negate.hpp", "negate", 1, marks=pytest.mark.slow)],
 )
 def test_a_header_of_templates_and_one_whose_macro_names_kernels_are_compiled_through_a_test(
     header_library: Path, name: str, shown: str, count: int

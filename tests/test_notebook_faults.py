@@ -49,6 +49,7 @@ ENDED = "its variables are gone, so run the notebook from its first cell"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GPU core dumps are read on Linux only")
+@pytest.mark.slow
 def test_a_fault_and_a_hang_name_their_lines_after_locate(own: Kernel, folder: Path) -> None:
     said = own.run("%orbit locate").splitlines()
     assert said[1].startswith("the kernel ends with this cell. Run the notebook from its first cell")

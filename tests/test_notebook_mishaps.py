@@ -157,7 +157,9 @@ def test_a_kernel_warns_before_it_ends(start: Callable[..., Changed]) -> None:
     assert kernel.run("1").startswith("KernelEnded: this kernel was ended after 0.02 minutes without a cell")
 
 
-@pytest.mark.parametrize("kind", ["execute_request", "unheard_of_request"])
+@pytest.mark.parametrize(
+    "kind", ["execute_request", pytest.param("unheard_of_request", marks=pytest.mark.slow)]
+)
 def test_a_request_that_ipykernel_does_not_answer_keeps_no_kernel(
     start: Callable[..., Changed], kind: str
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_request_that_ipykernel_does_not_answer_keeps_no_kernel(
 
 
 @pytest.mark.parametrize("seconds", [86_400, -86_400])
+@pytest.mark.slow
 def test_a_clock_that_is_set_by_a_day(start: Callable[..., Changed], folder: Path, seconds: int) -> None:
     """Neither forward, when a day without a cell seems to have passed, nor back."""
     clock = folder / "clock"

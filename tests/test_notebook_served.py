@@ -219,6 +219,7 @@ def test_files_are_the_same_before_each_cell_and_stay_where_a_kernel_is_started_
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_a_cuda_cell_is_a_job_of_the_server(served: Served) -> None:
     shown = served.run("%%cuda --compile\n__global__ void fill(float* x) {\n  y = 1;\n}")
     assert 'cell.cu:3:3: error: identifier "y" is undefined' in shown
@@ -361,6 +362,7 @@ def test_without_the_token_a_cell_says_so(
     assert kernels(shared.url).run("1") == f"KernelEnded: the server {shared.url} {said}"
 
 
+@pytest.mark.slow
 def test_a_server_of_another_name_or_none_at_all(shared: Server, kernels: Callable[..., Served]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -238,6 +238,7 @@ def drawn(folder: Path, file: str, *options: str) -> str:
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_is_drawn_in_a_file(tmp_path: Path, file: str, expected: str) -> None:
     brought(tmp_path, file)
     assert drawn(tmp_path, file) == expected.strip()
@@ -255,6 +256,7 @@ def test_what_is_drawn_in_a_file(tmp_path: Path, file: str, expected: str) -> No
     ],
     ids=["shared memory", "constants", "an instruction", "a function", "no C++"],
 )
+@pytest.mark.slow
 def test_what_does_not_compile_has_no_figures(tmp_path: Path, text: str) -> None:
     """The compiler goes on behind some errors, and reports registers of what it refuses to make."""
     (tmp_path / "k.cu").write_text("__global__ void fine(float* x) { x[0] = 1; }\n" + text)
@@ -272,12 +274,11 @@ def test_what_does_not_compile_has_no_figures(tmp_path: Path, text: str) -> None
     ("project", "file", "says"),
     [
         ("cu_fragment", "kernels.cu", "compiled through main.cu, which includes it"),
-        pytest.param(
+        (
             "torch_load_flags",
             "add.cu",
             "-U__CUDA_NO_HALF_OPERATORS__: add.py names it",
-            marks=pytest.mark.slow,  # torch's headers take 20 s
-        ),
+        ),  # torch's headers take 20 s
         ("automake_maxrreg", "k.cu", "registers per thread    32 … --maxrregcount=32: Makefile.am names it"),
         ("cu_cc", "scale.cu.cc", "scale, compiled for sm_90a"),
         ("a b.cu", "a b.cu", "k, compiled for sm_90a"),
@@ -288,6 +289,7 @@ def test_what_does_not_compile_has_no_figures(tmp_path: Path, text: str) -> None
         ("cuda_named_header", "lib/k2.cu", "it has cublas_helper.h"),
     ],
 )
+@pytest.mark.slow
 def test_a_project_compiles(tmp_path: Path, project: str, file: str, says: str) -> None:
     brought(tmp_path, project)
     code, out, err = orbit(tmp_path, "compile", file, "--gpu", "H100")
@@ -301,6 +303,7 @@ def test_a_project_compiles(tmp_path: Path, project: str, file: str, says: str) 
 @pytest.mark.parametrize(
     ("project", "file"), [("plain.cu", "plain.cu"), ("unpacked_zip", "kernels/one/k.cu")]
 )
+@pytest.mark.slow
 def test_a_project_compiles_from_the_root_of_the_disk(tmp_path: Path, project: str, file: str) -> None:
     """As in a container, whose current folder is often /."""
     brought(tmp_path, project)
@@ -331,6 +334,7 @@ TRUSTED = ("a list of option files", "variables before the compiler")
 @pytest.mark.parametrize(
     ("what", "database"), [pytest.param(*each, id=each[0].replace(" ", "-")) for each in DATABASES]
 )
+@pytest.mark.slow
 def test_a_database(tmp_path: Path, what: str, database: str) -> None:
     root, link = tmp_path / "real", tmp_path / "link"
     files = {

@@ -488,6 +488,7 @@ def test_doctor_names_the_worker_and_stop_ends_it(shared_workers: Path, tmp_path
     assert files(shared_workers) == []
 
 
+@pytest.mark.slow
 def test_stop_spares_the_workers_of_other_installations(shared_workers: Path, tmp_path: Path) -> None:
     del shared_workers
     folders = [tmp_path / "one", tmp_path / "other"]  # each with a cache of its own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from lsprotocol import types as lsp
 
 from tests.e2e.conftest import Editor
@@ -39,6 +40,7 @@ def tell(editor: Editor, file: Path, change: lsp.FileChangeType) -> None:
     editor.client.workspace_did_change_watched_files(lsp.DidChangeWatchedFilesParams([event]))
 
 
+@pytest.mark.slow
 async def test_a_missing_header_that_a_build_makes_is_found_though_nobody_tells_of_it(start) -> None:
     editor: Editor = await start(WATCHES, constants=SOON)
     cmake_project(editor)
@@ -52,6 +54,7 @@ async def test_a_missing_header_that_a_build_makes_is_found_though_nobody_tells_
     assert " regs" in (await editor.asked_until(editor.hints, bool))[0][1]
 
 
+@pytest.mark.slow
 async def test_a_submodule_is_checked_out(start) -> None:
     editor: Editor = await start(NEVER_WATCHES, constants=SOON)
     (editor.folder / ".gitmodules").write_text(

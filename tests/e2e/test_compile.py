@@ -68,7 +68,7 @@ async def test_errors_come_while_typing_and_go_with_the_mistake(start) -> None:
     assert "edited since" not in (await editor.hints())[0][1]
 
 
-@pytest.mark.parametrize("name", ["helix", "emacs"])
+@pytest.mark.parametrize("name", first_of(["helix", "emacs"]))
 async def test_where_hints_cannot_be_refreshed_figures_are_a_hint_diagnostic_too(start, name: str) -> None:
     editor: Editor = await start(name)
     editor.open("k.cu", "// scale\n" + KERNEL)
@@ -317,6 +317,7 @@ async def readable(descriptor: int) -> None:
 linux = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a process that is no child")
 
 
+@pytest.mark.slow
 async def test_the_compiler_is_killed_and_the_next_save_works(start, compiler: WaitingCompiler) -> None:
     editor: Editor = await start("vscode", nvcc=str(compiler.nvcc))
     editor.open("k.cu", KERNEL)
@@ -352,6 +353,7 @@ async def test_a_kernel_says_that_it_is_compiled_until_that_ends(
     await editor.until(lambda: editor.ended(compilations=True))
 
 
+@pytest.mark.slow
 async def test_a_compilation_that_a_newer_text_ends_says_nothing(start, compiler: WaitingCompiler) -> None:
     editor: Editor = await start("vscode", nvcc=str(compiler.nvcc))
     editor.open("k.cu", KERNEL)
@@ -442,6 +444,7 @@ if True:
     assert ran.exists()
 
 
+@pytest.mark.slow
 async def test_a_syntax_error_of_a_triton_file_is_shown_while_typing_and_once(start) -> None:
     editor: Editor = await start("vscode", compile_on_idle=True, trusted=True)
     editor.open("k.py", "import triton\n\n@triton.jit\ndef k(x, n):\n    pass\n")
@@ -457,6 +460,7 @@ async def test_a_syntax_error_of_a_triton_file_is_shown_while_typing_and_once(st
     await editor.until(lambda: not editor.diagnostics())
 
 
+@pytest.mark.slow
 async def test_a_triton_kernel_on_every_gpu_and_over_num_warps_after_a_compile_that_was_asked_for(
     start,
 ) -> None:
@@ -507,6 +511,7 @@ def square(x, y, N: tl.constexpr):
     assert "on every GPU" not in await editor.hover(6)
 
 
+@pytest.mark.slow
 async def test_every_level_that_triton_makes_is_opened(
     start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,6 +554,7 @@ async def _hints(editor: Editor) -> list[tuple[int, str]]:
 
 
 @pytest.mark.skipif(isinstance(disassembly.find(), c.Failure), reason="there is no nvdisasm")
+@pytest.mark.slow
 async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened at the line of the cursor; its instructions in the hover of their line, and how many behind it; made again, and
     marked, at a save.

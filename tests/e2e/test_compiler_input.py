@@ -81,6 +81,7 @@ async def test_while_a_file_cannot_be_compiled_typing_shows_no_error_of_it(start
     assert set(published.ever) == {first}
 
 
+@pytest.mark.slow
 async def test_two_compilers_of_different_versions_are_each_asked_about_their_own_text(
     start, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ async def test_two_compilers_of_different_versions_are_each_asked_about_their_ow
 
 
 @pytest.mark.parametrize("place", ["a read-only folder", "outside any folder"])
+@pytest.mark.slow
 async def test_where_the_file_lies_does_not_matter(start, tmp_path: Path, place: str) -> None:
     editor: Editor = await start("vscode")
     folder = editor.folder / "locked" if place == "a read-only folder" else tmp_path / "elsewhere"
@@ -139,11 +141,12 @@ KERNELS(float)
             '#line 100 "generator.in"\n__global__ void k(int* x) { x[0] = wrong; }\n',
             [(1, 35, 40, 'identifier "wrong" is undefined')],
         ),
-        (
+        pytest.param(
             "k.cu",
             "".join(f"__device__ int v{at};\n" for at in range(50_000))
             + "__global__ void k() { v1 = wrong; }\n",
             [(50_000, 0, 35, 'identifier "wrong" is undefined')],
+            marks=pytest.mark.slow,
         ),
         (
             "k.cuh",

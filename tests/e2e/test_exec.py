@@ -71,6 +71,7 @@ def test_the_exit_code_is_kept(folder: Path, code: str, status: int, outcome: st
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (status, outcome)
 
 
+@pytest.mark.slow
 def test_a_program_is_found_beside_the_chosen_python_then_on_path(folder: Path) -> None:
     """As pytest beside a project's Python: that Python runs it, in the copy of the folder."""
     beside, on_path = folder.parent / "env" / "bin", folder.parent / "path"

@@ -370,6 +370,7 @@ async def test_sass_stands_below_the_lines_of_its_source(tmp_path: Path) -> None
 
 
 @needs_nvcc
+@pytest.mark.slow
 async def test_long_sass_is_cut_and_its_resource_is_whole(tmp_path: Path) -> None:
     async with agent(tmp_path, sys.executable) as (client, _):
         made = await client.call_tool("disassemble", {"text": LONG, "name": "long.cu"})
@@ -416,6 +417,7 @@ async def test_why_there_is_no_sass(tmp_path: Path) -> None:
 
 
 @needs_nvcc
+@pytest.mark.slow
 async def test_triton_code_has_the_names_of_its_own_job(tmp_path: Path) -> None:
     """Triton's cache answers the second one, with the paths of the first one, whose folder is gone."""
     async with agent(tmp_path, sys.executable) as (client, _):

@@ -101,6 +101,7 @@ def test_a_test_that_fails_stands_at_its_line(folder: Path) -> None:
     assert (Path(place["file"]).name, place["line"]) == ("test_softmax.py", 8)
 
 
+@pytest.mark.slow
 def test_one_parameter_set(folder: Path) -> None:
     done = run(folder, "--through", "tests/test_softmax.py::test_wrong[1]", "--trust")
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stderr
@@ -112,7 +113,14 @@ def test_a_function_of_a_script(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "named", ["tests/test_by_name.py::test_it", "tests/test_by_name.py::test_it[1]", "by_name.py"]
+    "named",
+    [
+        "tests/test_by_name.py::test_it",
+        *(
+            pytest.param(named, marks=pytest.mark.slow)
+            for named in ("tests/test_by_name.py::test_it[1]", "by_name.py")
+        ),
+    ],
 )
 def test_a_driver_that_its_author_names_though_no_text_leads_from_it_to_the_kernel(
     folder: Path, named: str
@@ -126,6 +134,7 @@ def test_a_driver_that_its_author_names_though_no_text_leads_from_it_to_the_kern
     assert "softmax_kernel: not launched by" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_conftest_that_fails_is_no_fault_of_the_kernel(folder: Path) -> None:
     (folder / "tests" / "conftest.py").write_text("raise RuntimeError('mine')\n")
     done = run(folder, "--through", "auto", "--trust")
@@ -158,7 +167,7 @@ def test_a_kernel_that_nothing_runs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("project", "kernel", "driver", "says"),
     [
-        ("program_make", "src/scale.cu", "bin/bench", "n 2048: "),
+        pytest.param("program_make", "src/scale.cu", "bin/bench", "n 2048: ", marks=pytest.mark.slow),
         ("program_include", "histogram/kernel.cuh", "histogram/other.cu", ""),
     ],
 )

@@ -33,6 +33,7 @@ def test_run_on_modal(h100s: Loopback, tmp_path: Path) -> None:
     h100s.until(lambda world: not world.alive())  # it was released when the command ended
 
 
+@pytest.mark.slow
 def test_another_gpu_than_the_asked_one_is_exit_code_5(h100s: Loopback, tmp_path: Path) -> None:
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     done = orbit("run", "saxpy.cu", "--runner", "modal", "--gpu", "B200:2", cwd=tmp_path)
@@ -120,6 +121,7 @@ def test_nothing_is_rented_for_a_gpu_that_is_not_on_the_list(
     assert h100s.world.containers == {}
 
 
+@pytest.mark.slow
 def test_an_alias_rents_what_it_stands_for(h100s: Loopback, tmp_path: Path) -> None:
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     done = orbit("run", "saxpy.cu", "--gpu", "a10g", "--runner", "modal", cwd=tmp_path)

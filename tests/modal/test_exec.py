@@ -83,7 +83,9 @@ def test_a_program_runs_there_and_is_ended_at_its_limit(modal: Loopback, tmp_pat
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("-c", "print(1", "--on", "H100"), 1, "SyntaxError: '(' was never closed"),
+        pytest.param(
+            ("-c", "print(1", "--on", "H100"), 1, "SyntaxError: '(' was never closed", marks=pytest.mark.slow
+        ),
         (("-c", "print(1)", "--on", "H99"), 64, "--on: 'H99' is not one of the GPUs on Modal: T4, L4"),
         (("-c", "print(1)", "--in-place"), 64, "--in-place is for this machine's own GPU; a rented one gets a copy"),
         pytest.param(

@@ -63,6 +63,7 @@ async def test_a_cold_click_says_where_it_is(h100s, author) -> None:
     assert sum(isinstance(event, c.Finished) for event in events) == 1
 
 
+@pytest.mark.slow
 async def test_the_rented_container_takes_the_build_over(modal, author, tmp_path: Path) -> None:
     """Real builds in two containers that share nothing but the volume; there is no GPU in either."""
     item: Author = author(compiled=False)

@@ -495,6 +495,7 @@ def test_without_a_token_the_first_cell_says_so(
     assert "there is no Modal token on this machine (" in shown
 
 
+@pytest.mark.slow
 async def test_containers_that_fail_as_they_start_end_the_session(
     modal: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ async def test_what_was_compiled_before_the_token_came_is_not_called_edited(file
     await editor.asked_until(editor.hints, lambda hints: hints == before)
 
 
+@pytest.mark.slow
 async def test_a_token_of_another_workspace_gets_an_app_of_its_own(
     h100s: Loopback, file: Path, start
 ) -> None:

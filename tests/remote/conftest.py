@@ -30,7 +30,7 @@ def kept(shared: Path) -> Path:
     return shared / "cache"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def children(tmp_path_factory):
     children = Children(tmp_path_factory.mktemp("children"))
     yield children

@@ -37,7 +37,7 @@ class Done:
 
 
 class Children:
-    """Processes forked from the product's own template, which has imported Triton once for this file.
+    """Processes forked from the product's own template, which has imported Triton once for this process of pytest.
 
     The pool lives on an event loop in a thread of its own, so that the tests below need no loop.
     """

@@ -122,7 +122,11 @@ def kept_by_a_window() -> Model:
     ("reference", "candidate", "found"),
     [
         (lambda x: torch.softmax(x, 1), softmax_without_a_maximum, "scaled by 100"),
-        (lambda x: torch.relu(x), lambda x: torch.relu(x) if x.abs().max() > 6 else torch.relu(x).clamp(max=5.5), ""),
+        (
+            lambda x: x.relu(),
+            lambda x: torch.relu(x) if x.abs().max() > 6 else torch.relu(x).clamp(max=5.5),
+            "",
+        ),
         (lambda x: x.clone(), lambda x: x.clamp(-6, 6), "scaled by 100"),
         (lambda x: x.sum(1), lambda x: torch.where(x > -6, x, 0).sum(1), "alternating signs"),
         (
@@ -152,8 +156,8 @@ def test_a_candidate_for_the_draw_alone_is_wrong_in_one(
 @pytest.mark.parametrize(
     ("reference", "draw", "left_out"),
     [
-        (lambda x: torch.log(x), lambda: [torch.rand(4, 4) + 1], {"zeros", "alternating signs"}),
-        (lambda x: torch.floor(x), lambda: [torch.randn(8, 32) + 0.5], {"zeros"}),
+        (lambda x: x.log(), lambda: [torch.rand(4, 4) + 1], {"zeros", "alternating signs"}),
+        (lambda x: x.floor(), lambda: [torch.randn(8, 32) + 0.5], {"zeros"}),
         (
             lambda x: (x.mean(1), x.argmax(1)),
             lambda: [torch.randn(8, 32)],

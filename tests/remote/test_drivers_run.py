@@ -81,15 +81,15 @@ def nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "files", "driver", "prepare", "unsaved"),
     [
-        ("m.py", {}, PYTEST, nothing, False),
+        pytest.param("m.py", {}, PYTEST, nothing, False, marks=pytest.mark.slow),
         ("m.py", {}, PYTEST, nothing, True),
-        ("pkg/m.py", {"pkg/__init__.py": ""}, PYTEST, nothing, True),
-        ("pkg/__init__.py", {"pkg/other.py": ""}, PYTEST, nothing, True),
-        ("src/pkg/m.py", {"src/pkg/__init__.py": "", "pyproject.toml": ""}, PYTEST, nothing, True),
+        pytest.param("pkg/m.py", {"pkg/__init__.py": ""}, PYTEST, nothing, True, marks=pytest.mark.slow),
+        pytest.param("pkg/__init__.py", {"pkg/other.py": ""}, PYTEST, nothing, True, marks=pytest.mark.slow),
+        pytest.param("src/pkg/m.py", {"src/pkg/__init__.py": "", "pyproject.toml": ""}, PYTEST, nothing, True, marks=pytest.mark.slow),
         ("space/inner/m.py", {}, PYTEST, nothing, True),
         ("m.py", {}, PYTEST, compiled, True),
         ("m.py", {}, PYTEST, linked, True),
-        ("tests/m.py", {}, PYTEST, nothing, True),
+        pytest.param("tests/m.py", {}, PYTEST, nothing, True, marks=pytest.mark.slow),
         ("m.py", {}, Driver("script", "tests/test_it.py", "test_it"), nothing, True),
     ],
     ids=["saved", "module", "package", "init", "src", "namespace", "byte code", "link", "beside", "script"],
@@ -274,7 +274,7 @@ def test_what_says_nothing_of_the_kernel(
     assert finished.failure.message.startswith(says)
 
 
-@pytest.mark.parametrize("spread", ["-n 2", "-p no:xdist"])
+@pytest.mark.parametrize("spread", ["-n 2", pytest.param("-p no:xdist", marks=pytest.mark.slow)])
 def test_the_projects_own_options_hold_but_those_that_spread_a_test(spread: str, tmp_path: Path) -> None:
     """xdist is installed here, and switched on or off by the project."""
     options = f"[pytest]\naddopts = {spread} -p no:randomly --strict-markers -k 'test_it and not 3'\n"

@@ -396,7 +396,9 @@ def test_what_was_not_recorded_is_said_once(tmp_path):
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-def test_it_is_compiled_ahead_where_a_gpu_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool) -> None:
+def test_it_is_compiled_ahead_where_a_gpu_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool
+) -> None:
     asked: list[Path] = []
     monkeypatch.setattr(jobs, "has_gpu", lambda: gpu)
     monkeypatch.setattr(injection, "environment", lambda folder, **_: asked.append(folder))

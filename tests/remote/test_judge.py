@@ -231,8 +231,12 @@ class ModelNew(nn.Module):
 
 @pytest.mark.parametrize(
     "cheat",
-    [known for known in (*cheats.CHEATS, *newer_cheats.NEWER) if known.on == "both"],
-    ids=lambda known: f"{known.number}: {known.name}",
+    [
+        pytest.param(cheat, id=f"{cheat.number}: {cheat.name}", marks=[pytest.mark.slow] * further)
+        for cheat, further in cheats.in_turn(
+            known for known in (*cheats.CHEATS, *newer_cheats.NEWER) if known.on == "both"
+        )
+    ],
 )
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) -> None:
     finished = judge(cheat.text("cpu"), cheat.reference)

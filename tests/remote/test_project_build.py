@@ -361,10 +361,10 @@ def configured(project: Project) -> Project:
     [
         (header, ""),
         (header_of_an_old_time, "scale.cuh"),
-        (source_of_an_old_time, "scale.cu"),
-        (header_and_another_source, ""),
-        (header_copied_over, "scale.cuh"),
-        (header_moved_over, "scale.cuh"),
+        pytest.param(source_of_an_old_time, "scale.cu", marks=pytest.mark.slow),
+        pytest.param(header_and_another_source, "", marks=pytest.mark.slow),
+        pytest.param(header_copied_over, "scale.cuh", marks=pytest.mark.slow),
+        pytest.param(header_moved_over, "scale.cuh", marks=pytest.mark.slow),
     ],
     ids=lambda value: value.__name__ if callable(value) else value,
 )

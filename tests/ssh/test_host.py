@@ -55,9 +55,8 @@ def stages(heard: list[c.Event]) -> list[str]:
     return [event.why for event in heard if isinstance(event, c.Stage) and event.why]
 
 
-@pytest.mark.parametrize("name", ["project", "pröjekt mit Lücke 項目", "a'b\"c"])
-async def test_a_file_is_compiled_by_the_hosts_nvcc(runner: Make, tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
+async def test_a_file_is_compiled_by_the_hosts_nvcc(runner: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "pröjekt mit Lücke 項目 a'b\"c"
     heard = await events(runner(), job(folder))
     last = heard[-1]
     assert isinstance(last, c.Finished)
@@ -149,7 +148,8 @@ NOISE = ("echo Welcome; printf 'no line end'; echo orbit- >&2",)
     ("shell", "noise"),
     [
         ("/bin/sh", ()),
-        *((shell, NOISE) for shell in ("/bin/sh", "/bin/bash", "/usr/bin/fish", "/bin/tcsh", "/bin/dash", "/bin/zsh")),
+        ("/usr/bin/fish", NOISE),
+        *(pytest.param(shell, NOISE, marks=pytest.mark.slow) for shell in ("/bin/sh", "/bin/bash", "/bin/tcsh", "/bin/dash", "/bin/zsh")),
     ],
 )  # fmt: skip
 async def test_any_shell_and_a_login_that_prints(
@@ -203,6 +203,7 @@ async def test_a_login_that_ends(runner: Make, host: Host) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_login_that_prints_without_end(runner: Make, host: Host) -> None:
     host.login("yes")
     message, _ = await refusal(runner())
@@ -286,12 +287,14 @@ async def test_a_folder_of_sockets_that_others_may_enter(runner: Make, host: Hos
     assert remedy == "correct it there"
 
 
+@pytest.mark.slow
 async def test_an_nvcc_that_is_not_there(runner: Make, tmp_path: Path) -> None:
     last = await finished(runner(nvcc="/nowhere/nvcc"), job(tmp_path / "p"))
     assert last.failure
     assert last.failure.message == "the setting `ssh.nvcc` names /nowhere/nvcc, and there is no nvcc"
 
 
+@pytest.mark.slow
 async def test_the_users_own_shared_connection_is_used(runner: Make, host: Host) -> None:
     host.configure("ControlMaster auto", f"ControlPath {host.folder}/own-%C", "ControlPersist 60")
     assert await runner().reached()
@@ -306,11 +309,13 @@ async def test_one_connection_for_all_programs(runner: Make, host: Host) -> None
     assert await runner(laptop="4567").reached()
 
 
+@pytest.mark.slow
 async def test_a_configuration_made_for_people(runner: Make, host: Host) -> None:
     host.configure("RemoteCommand echo no", "RequestTTY force", "LocalForward 127.0.0.1:1 127.0.0.1:2")
     assert await runner().reached()
 
 
+@pytest.mark.slow
 async def test_two_programs_of_one_laptop_at_once(runner: Make, host: Host, tmp_path: Path) -> None:
     texts = [KERNEL.replace("x[0]", f"x[{number}]") for number in range(4)]
     ended = await asyncio.gather(
@@ -337,6 +342,7 @@ async def test_what_is_typed_is_checked_by_the_hosts_front_end(
         assert await one.typed(job(tmp_path / "p", wrong, "late"), start=start) is None, "it comes too late"
 
 
+@pytest.mark.slow
 async def test_another_clock_changes_nothing(runner: Make, host: Host, tmp_path: Path) -> None:
     faketime = "import time; time.time = lambda now=time.time: now() - 86400"
     (host.folder / "sitecustomize.py").write_text(faketime)
