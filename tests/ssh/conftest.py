@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import compileall
+import io
 import os
+import shutil
 import tempfile
+import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +37,33 @@ def login_user() -> str:
     return ""
 
 
+@pytest.fixture(scope="session")
+def brought(of_the_run: Path) -> Path:
+    """Our package as a first connection leaves it on a host, once Python has compiled it."""
+    folder = of_the_run / "brought"
+    if not folder.exists():
+        own = of_the_run / f"brought-{os.getpid()}"
+        with zipfile.ZipFile(io.BytesIO(command_line.archive())) as packed:
+            packed.extractall(own)
+        compileall.compile_dir(own, quiet=1)
+        with suppress(OSError):  # another process was faster
+            own.rename(folder)
+    return folder
+
+
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, real_starts: None, login_user: str) -> Iterator[Host]:
+def first_connection() -> None:
+    """For tests of a host that has nothing of ours yet: the others need not compile our package again."""
+
+
+@pytest.fixture
+def host(
+    monkeypatch: pytest.MonkeyPatch,
+    real_starts: None,
+    login_user: str,
+    brought: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[Host]:
     """Short: the folder is part of sockets' paths."""
     del real_starts
     with tempfile.TemporaryDirectory(prefix="orbit-", ignore_cleanup_errors=True) as name:
@@ -41,6 +71,9 @@ def host(monkeypatch: pytest.MonkeyPatch, real_starts: None, login_user: str) ->
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         made = Host(folder, user=login_user)
+        if not login_user and "first_connection" not in request.fixturenames:
+            there = made.cache / "orbit-lsp" / "ssh" / "package" / command_line.digest()
+            shutil.copytree(brought, there)  # with its times, which what is compiled is of
         monkeypatch.setenv("PATH", f"{folder}/bin{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/a %")
         command_line.sharing.cache_clear()

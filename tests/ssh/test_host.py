@@ -55,6 +55,7 @@ def stages(heard: list[c.Event]) -> list[str]:
     return [event.why for event in heard if isinstance(event, c.Stage) and event.why]
 
 
+@pytest.mark.usefixtures("first_connection")
 async def test_a_file_is_compiled_by_the_hosts_nvcc(runner: Make, tmp_path: Path) -> None:
     folder = tmp_path / "pröjekt mit Lücke 項目 a'b\"c"
     heard = await events(runner(), job(folder))
@@ -89,6 +90,7 @@ async def test_only_what_is_missing_is_sent(runner: Make, host: Host, tmp_path: 
     assert not any("sending" in each for each in stages(heard)), "another laptop's file has the same content"
 
 
+@pytest.mark.usefixtures("first_connection")
 async def test_the_second_connection_brings_no_package(runner: Make, host: Host) -> None:
     assert await runner().reached()
     (package,) = (host.cache / "orbit-lsp" / "ssh" / "package").iterdir()
@@ -122,6 +124,7 @@ async def test_without_a_gpu_the_message_names_the_host(runner: Make, tmp_path: 
     )
 
 
+@pytest.mark.usefixtures("first_connection")
 async def test_nothing_of_a_job_is_readable_by_others(runner: Make, host: Host, tmp_path: Path) -> None:
     await finished(runner(), job(tmp_path / "p"))
     home = host.cache / "orbit-lsp" / "ssh"
@@ -270,6 +273,7 @@ async def test_no_ssh(runner: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await refusal(one) == ("this machine has no ssh", "install the OpenSSH client")
 
 
+@pytest.mark.usefixtures("first_connection")
 async def test_a_cache_that_cannot_be_written(runner: Make, host: Host) -> None:
     host.cache.write_text("")
     message, _ = await refusal(runner())
@@ -355,7 +359,7 @@ async def test_another_clock_changes_nothing(runner: Make, host: Host, tmp_path:
 
 
 @pytest.fixture
-def small_disk(host: Host) -> Iterator[None]:
+def small_disk(first_connection: None, host: Host) -> Iterator[None]:
     """The host's cache is on a disk that holds less than our package."""
     host.cache.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "orbit", str(host.cache)]

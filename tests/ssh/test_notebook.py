@@ -44,6 +44,7 @@ def without_notices(text: str) -> str:
 
 
 @needs_nvcc
+@pytest.mark.usefixtures("first_connection")
 def test_cells_run_on_the_host(host: Host, folder: Path, kernels: Callable[[], Kernel]) -> None:
     kernel = kernels()
     (folder / "tool.py").write_text("answer = 42")
