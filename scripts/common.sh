@@ -82,9 +82,10 @@ set_up() {
   .venv/bin/ruff format --check .
 }
 
-# pytest on all cores, and two workers more: what waits for a process leaves its core to another.
+# pytest on all cores, and one worker more: what waits for a process leaves its core to another. Each imports all files of tests,
+# and has processes of its own to fork from: 15 s of processor time.
 run_tests() {
-  local workers=$(($(nproc) + 2))
+  local workers=$(($(nproc) + 1))
   # in a new clone once for all of them, else each of them compiles the tests and torch: half a minute of processor time
   [ -d tests/__pycache__ ] || .venv/bin/python -m pytest --collect-only -qq --ignore=tests/editors >/dev/null || true
   pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --durations 10 --durations-min 10 --ignore=tests/editors "$@"
