@@ -562,7 +562,7 @@ FRAME = 1 << 20
         pytest.param(["clear_output", "display_data"], 0.2, "all", marks=pytest.mark.slow),
         pytest.param(["update_display_data"], 0.2, "all", marks=pytest.mark.slow),
         pytest.param(["clear_output", "display_data"], 0.001, "first", marks=pytest.mark.slow),
-        (["update_display_data"], 0.001, "first"),
+        pytest.param(["update_display_data"], 0.001, "first", marks=pytest.mark.slow),
     ],
     ids=["added", "cleared", "updated", "cleared without a pause", "updated without a pause"],
 )

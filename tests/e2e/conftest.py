@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,12 +37,6 @@ EDITORS = {
     "helix": "helix-25.07.1",
     "emacs": "emacs-30.1-eglot-1.17.30",
 }
-
-
-def first_of(editors: Iterable[str]) -> list[Any]:
-    """For tests that cost seconds in each editor: all but the first of these run with `--slow`."""
-    first, *more = editors
-    return [first, *(pytest.param(editor, marks=pytest.mark.slow) for editor in more)]
 
 
 SERVER = [sys.executable, "-P", "-m", "orbit_lsp"]

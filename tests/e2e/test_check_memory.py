@@ -16,6 +16,7 @@ from orbit_remote.common import messages as c
 from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import named_gpu
+from tests.first_cases import first_of
 from tests.recordings import planted
 
 RACE = (planted.PROGRAMS / "race.cu").read_text()
@@ -35,7 +36,7 @@ def racing(editor: Editor) -> list[tuple[int, str]]:
     return [(line, text) for source, line, *_, text in editor.diagnostics() if source == "racecheck"]
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_a_race_stands_on_both_its_lines(start, recorded_python, name: str) -> None:
     editor: Editor = await start(name, python=recorded_python)
     await check(editor, "race.cu", RACE)

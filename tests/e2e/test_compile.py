@@ -19,8 +19,9 @@ from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import disassembly, nvcc
-from tests.e2e.conftest import Editor, first_of, own_cache
+from tests.e2e.conftest import Editor, own_cache
 from tests.e2e.forks import LIMIT_S
+from tests.first_cases import first_of
 from tests.remote.nvcc_check import COMPILER
 
 KERNEL = "__global__ void scale(float* x) { x[threadIdx.x] *= 2; }\n"

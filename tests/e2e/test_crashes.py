@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.test_run import named_gpu
+from tests.first_cases import first_of
 from tests.recordings import crashed
 
 
@@ -25,7 +26,7 @@ async def run(editor: Editor, kernel: str) -> list[tuple[int, str]]:
     return sorted(await editor.until(shown))
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_a_crash_stands_on_its_line(start, recorded_python, name: str) -> None:
     editor: Editor = await start(name, python=recorded_python)
     ((line, text),) = await run(editor, "scale")
@@ -36,7 +37,7 @@ async def test_a_crash_stands_on_its_line(start, recorded_python, name: str) -> 
     assert text.endswith("in block (15,0,0), threads (160,0,0) to (191,0,0) of scale")
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_a_hang_stands_on_the_lines_of_its_warps(start, recorded_python, name: str) -> None:
     editor: Editor = await start(name, python=recorded_python)
     (barrier, waits), (spin, stood) = await run(editor, "halfcluster")

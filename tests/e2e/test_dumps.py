@@ -15,6 +15,7 @@ from lsprotocol import types as lsp
 from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.test_profile import ended, make_a_file, orbit
 from tests.e2e.test_run import named_gpu
+from tests.first_cases import first_of
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "profiles"
 SOFTMAX = (RECORDED / "softmax.py").read_text().replace("A row", "A COMPILED row")
@@ -77,7 +78,7 @@ async def said(editor: Editor, part: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_every_editor_opens_what_the_compiler_made(start, recorded_python, name: str) -> None:
     editor: Editor = await start(name, python=recorded_python)
     kernel = await profiled(editor)

@@ -18,6 +18,7 @@ from orbit_remote.common import messages as c
 from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import named_gpu
+from tests.first_cases import first_of
 
 SOURCE = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.cu").read_text()
 SIGNATURE = "◔ 70.7 µs · occ 76% of 100% · 16 regs"
@@ -66,7 +67,7 @@ async def profile(editor: Editor, text: str = SOURCE) -> None:
     await editor.command("orbit.profile", kernel)
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_a_click_puts_the_findings_on_the_lines(start, recorded_python, name: str) -> None:
     editor: Editor = await start(name, python=recorded_python)
     await profile(editor)

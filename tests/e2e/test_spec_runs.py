@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.conftest import EDITORS, Editor, own_cache
 from tests.e2e.forks import command
 from tests.e2e.test_run import named_gpu
+from tests.first_cases import first_of
 
 SPEC = """\
 // orbit: n = 1 << 26
@@ -28,7 +29,7 @@ MEASURED = "⏱ 288 µs · 2.80 TB/s (83%) · occ ≤100%"
 STALE = "⏱ 288 µs · edited since · occ ≤100%"
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_a_click_puts_time_rate_and_verdict_on_the_line(start, recorded_python, name: str) -> None:
     editor: Editor = await start(name, python=recorded_python)
     editor.open("saxpy.cu", SPEC + KERNEL)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import Editor, first_of
+from tests.e2e.conftest import Editor
 from tests.e2e.test_run import MEASURED, SOURCE
+from tests.first_cases import first_of
 from tests.modal.conftest import click_run, gpus
 from tests.modal_loopback.loopback import Loopback
 

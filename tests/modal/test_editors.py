@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import EDITORS, Editor, first_of
+from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.test_run import MEASURED, SOURCE
+from tests.first_cases import first_of
 from tests.modal.conftest import gpus
 from tests.modal_loopback.loopback import Loopback
 

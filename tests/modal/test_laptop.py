@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from orbit_remote.common import messages as c
-from tests.e2e.conftest import Editor, first_of
+from tests.e2e.conftest import Editor
 from tests.e2e.test_compile import KERNEL
+from tests.first_cases import first_of
 from tests.modal.conftest import Author, script
 from tests.modal_loopback.loopback import Loopback
 

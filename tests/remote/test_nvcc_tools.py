@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.first_cases import first_of
 from tests.remote.nvcc_check import Case, needs_nvcc
 
 pytestmark = needs_nvcc
@@ -391,6 +392,6 @@ k.cu:3:17-22 error ptxas Not a name of any known instruction: 'bogus'
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", first_of(CASES, 8), ids=lambda case: case.name)
 async def test_problems(case, tmp_path):
     await case.check(tmp_path)

@@ -22,6 +22,7 @@ from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.toolchain import build
 from orbit_remote.worker.actions import builds
 from tests.driver_layouts import write, written
+from tests.first_cases import first_of
 from tests.remote.profiling import Bench
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the worker runs on Linux")
@@ -477,9 +478,7 @@ def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, Driver, str]:
     return Project(folder, bench, route.sources), route.driver, kernel
 
 
-@pytest.mark.parametrize(
-    "name", ["program_make", "program_include", pytest.param("program_meson", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", first_of(["program_include", "program_make", "program_meson"]))
 async def test_a_project_of_cuda(
     name: str, tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
