@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ import pytest
 
 from orbit_remote.worker import lease
 from tests import processes_check, quick_starts, random_cases, recorder_builds
+
+_numbers = itertools.count()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,7 +74,10 @@ def folders_of_its_own(
     """No test reads the history or the builds of whoever runs it, or adds to them, or waits for a GPU that a test beside it plays. It may
     find the builds of another test, unless it has a cache of its own.
     """
-    folder = tmp_path_factory.mktemp("state")
+    folder = (
+        tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"
+    )  # `mktemp` looks through all that are there
+    folder.mkdir()
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
     if not request.node.get_closest_marker("gpu"):
