@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -31,6 +32,8 @@ MOST_BYTES = 32 << 20
 SOURCES = frozenset(
     (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".c", ".cpp", ".cc", ".cxx", ".py")
 )  # fmt: skip
+_FILES, _PROGRAM, _SUBMODULE = ("100644", "100755"), "100755", "160000"
+"""Modes of a commit's entries; the others are links."""
 _PROTOCOLS = ("ext", "fd", "file", "ftp", "ftps", "git", "http", "https", "ssh")
 _OVERRIDES = {
     "core.hooksPath": "/dev/null",
@@ -335,6 +338,65 @@ def write(revision: Revision, folder: str) -> tuple[str, ...]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     return remarks
+
+
+def write_tree(root: str, commit: str, folder: str) -> tuple[str, ...]:
+    """Write all files of a commit under `folder`, as a checkout of it would have them. What is the same in the working tree is
+    copied from there, submodules too. Returns remarks. Blocking. Raises GitError and OSError.
+    """
+    listed = _entries(_git(root, "ls-tree", "-r", "-z", "--full-tree", commit, limit=_LISTED_BYTES))
+    indexed = _entries(_git(root, "ls-files", "--stage", "-z", limit=_LISTED_BYTES))
+    asked: dict[str, str] = {}
+    remarks: list[str] = []
+    for place, (mode, known) in listed.items():
+        here, there = Path(root, *place.split("/")), Path(folder, *place.split("/"))
+        if {"..", ".git"} & set(place.split("/")):
+            continue
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if mode == _SUBMODULE:
+            if _is_at(here, known):
+                shutil.copytree(here, there, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+            else:
+                remarks.append(f"the submodule {place} is at another commit there, so it is left out")
+        elif mode in _FILES and (_hash(here, known) or indexed.get(place, ("", ""))[1]) == known:
+            shutil.copyfile(here, there)
+        else:
+            asked[place] = known
+    for place, content in zip(asked, blobs(root, list(asked.values())) if asked else (), strict=True):
+        there = Path(folder, *place.split("/"))
+        if listed[place][0] in _FILES:
+            there.write_bytes(content)
+        elif _stays_inside(place, target := os.fsdecode(content)):
+            there.symlink_to(target)
+    for place, (mode, _) in listed.items():
+        if mode == _PROGRAM and (there := Path(folder, *place.split("/"))).is_file():
+            there.chmod(0o755)
+    return tuple(remarks)
+
+
+def _entries(listing: bytes) -> dict[str, tuple[str, str]]:
+    """The mode and the hash of each path that `ls-tree` or `ls-files --stage` lists."""
+    entries: dict[str, tuple[str, str]] = {}
+    for line in listing.split(b"\0"):
+        about, _, place = line.partition(b"\t")
+        words = about.decode().split()
+        if len(words) == 3:
+            known = next(word for word in words[1:] if len(word) >= 40)
+            entries[place.decode("utf-8", "surrogateescape")] = (words[0], known)
+    return entries
+
+
+def _is_at(folder: Path, commit: str) -> bool:
+    """Whether a submodule's folder has this commit checked out."""
+    with suppress(OSError, GitError):
+        return (folder / ".git").exists() and commit_of(str(folder), "HEAD") == commit
+    return False
+
+
+def _stays_inside(place: str, target: str) -> bool:
+    """Whether a link of a repository leads to somewhere in it."""
+    end = os.path.normpath(os.path.join(os.path.dirname(place), target))
+    return not os.path.isabs(end) and end.split("/")[0] != ".."
 
 
 class _TooLongError(GitError):

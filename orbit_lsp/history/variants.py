@@ -30,7 +30,7 @@ from orbit_lsp.state.session import Frozen, Session, header_reader, path_of, uri
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Action, Job
+from orbit_remote.common.requests import Action, DriverStart, Job, ProgramStart
 
 _CLOSURE_BYTES = 256 << 20
 _NOW = "now"
@@ -171,6 +171,8 @@ def _side(
     frozen = scratch.freeze(target.uri)
     assert frozen
     job = job_builder.make(scratch, frozen, action, "", plan if action == "run" else launch_plan.PROGRAM)
+    if job.project_program:
+        job = job_builder.through_driver(scratch, job, target, (), repeated=False)
     if action == "run" and (why := job_builder.refusal(job, plan)):
         raise UnfitVariantError(f"{which} cannot be run: {why}", "correct it, and compare again")
     digests = {kernel: digest for kernel, _, digest in scratch.kernels(target.uri)}
@@ -238,6 +240,8 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
     path, folder = path_of(target.uri), folder.resolve()
     try:
         revision = git.revision(path, name)
+        if (program := side.job.project_program) and program.tool != "meson":
+            return _program_of(session, side, revision, folder)
         made = _side(session, target, revision.text, revision.title, side.plan.lines, action=side.job.action)
         made = replace(made, remarks=(*made.remarks, *revision.remarks))
         whole = _with_its_files(session, made, revision, path, folder) if revision.changed_sources else made
@@ -257,15 +261,7 @@ def _with_its_files(
 ) -> Variant:
     """Return the same side in a folder of its own, if a file that it needs differs in that revision."""
     root = _real(revision.root)
-    tree = closure.closure(made.job, session.setup.folders, data=(), limit=_CLOSURE_BYTES)
-    needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
-    places = [path.relative_to(root).as_posix() for path in needed if path.is_relative_to(root)]
-    gone = [
-        changed
-        for changed in revision.changed_sources
-        if not Path(root, *changed.split("/")).exists() and _named(changed, revision.text)
-    ]
-    differ = [*sorted(revision.changed_sources & set(places)), *gone]
+    places, differ = _differing(session, made.job, revision)
     if not differ:
         return made
     remarks = git.write(revision, str(folder))
@@ -285,6 +281,53 @@ def _with_its_files(
     )
     remark = f"{names} {'is' if len(differ) == 1 else 'are'} taken from {revision.name} too, so that version runs in a folder without data files"
     return replace(moved, job=job, remarks=(*made.remarks, *remarks, remark))
+
+
+def _differing(session: Session, job: Job, revision: git.Revision) -> tuple[list[str], list[str]]:
+    """The files of the repository that a job needs, and those of them that differ in a revision."""
+    root = _real(revision.root)
+    tree = closure.closure(job, session.setup.folders, data=(), limit=_CLOSURE_BYTES)
+    needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
+    places = [path.relative_to(root).as_posix() for path in needed if path.is_relative_to(root)]
+    gone = [
+        changed
+        for changed in revision.changed_sources
+        if not Path(root, *changed.split("/")).exists() and _named(changed, revision.text)
+    ]
+    return places, [*sorted(revision.changed_sources & set(places)), *gone]
+
+
+def _program_of(session: Session, side: Variant, revision: git.Revision, folder: Path) -> Variant:
+    """The same program of the project, built in a tree that has all files of the revision. Raises GitError and OSError."""
+    root, start, title = _real(revision.root), side.job.start, revision.title
+    assert isinstance(start, DriverStart)
+    project = _real(side.job.directory or "")
+    if not project.is_relative_to(root):
+        raise UnfitVariantError(
+            f"{start.driver.short} is built in {project}, which is not in the repository {root}",
+            "open the repository as the project's folder",
+        )
+    tree = folder / revision.commit
+    there = Path(tree, *revision.main.split("/"))
+    target = KernelId(uri_of(str(there)), side.target.key)
+    scratch = Session(setup=session.setup, client=session.client)
+    scratch.open(target.uri, 0, revision.text)
+    _kernel(scratch, target, title)
+    digest = next(digest for kernel, _, digest in scratch.kernels(target.uri) if kernel == target)
+    alone = replace(side.job, start=ProgramStart())  # what the kernel's file includes
+    if digest == side.digest and not _differing(session, alone, revision)[1]:
+        raise UnchangedVariantError(f"{target.key} is the same in {title}: nothing has changed since")
+    remarks = () if tree.exists() else git.write_tree(revision.root, revision.commit, str(tree))
+    directory = tree / project.relative_to(root)
+    if not Path(directory, *start.driver.file.split("/")).is_file():
+        raise UnfitVariantError(f"{start.driver.file}, which launches {target.key}, is not in {title}")
+    frozen = scratch.freeze(target.uri)
+    assert frozen
+    job = replace(
+        side.job, path=str(there), text=revision.text, directory=str(directory),
+        flags=_flags(side.job, root, tree), start=replace(start, texts={}, built_as=str(project)),
+    )  # fmt: skip
+    return Variant(title, target, scratch, frozen, job, side.plan, digest, remarks)
 
 
 def _real(*parts: str) -> Path:

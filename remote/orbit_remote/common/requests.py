@@ -11,7 +11,7 @@ from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 
-VERSION = 3
+VERSION = 4
 """Raised when a field of a request changes; the worker and the app on Modal refuse requests of another version."""
 Action = Literal[
     "compile", "disassemble", "report", "build", "run", "debug", "profile", "sanitize", "calibrate"
@@ -194,6 +194,7 @@ class DriverStart:
     A `repeated` test or script runs several times, until its kernels have been launched often enough for a median.
     `sources` are those of a program as far as texts tell, as paths in `directory`. `runs_in` is the folder in which
     it runs, once it is built and the project has said that. With `capture` one launch is taken for a launch spec.
+    `built_as` is another copy of the project: where this one was not configured yet, it is configured as that one is.
     """
 
     driver: Driver
@@ -203,6 +204,7 @@ class DriverStart:
     sources: tuple[str, ...] = ()
     runs_in: str = ""
     capture: Capture | None = None
+    built_as: str = ""
     through: Literal["driver"] = "driver"
 
 

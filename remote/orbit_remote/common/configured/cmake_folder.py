@@ -18,6 +18,7 @@ _QUERY = (".cmake", "api", "v1", "query", _CLIENT, "codemodel-v2")
 _REPLY = (".cmake", "api", "v1", "reply")
 """CMake's manual, "cmake-file-api(7)"."""
 _CACHED = re.compile(r"^(CMAKE_\w+):\w+=(.*)$", re.MULTILINE)
+_SETTING = re.compile(r"^([\w.+-]+):(BOOL|STRING|PATH|FILEPATH|UNINITIALIZED)=(.*)$", re.MULTILINE)
 _HOME = "CMAKE_HOME_DIRECTORY"
 _PREFERRED = ("Release", "RelWithDebInfo", "")
 
@@ -90,6 +91,20 @@ def _cached(folder: str) -> dict[str, str]:
 def is_configured(folder: str) -> bool:
     """Return whether CMake has configured a folder."""
     return os.path.isfile(os.path.join(folder, build_folders.CACHE))
+
+
+def settings(folder: str, source: str, new_folder: str, new_source: str) -> list[str]:
+    """Return the options by which CMake configures another copy of a project, in `new_source`, as the one in `source` was configured in
+    `folder`. Raises OSError, ValueError.
+    """
+    text = regular_files.text(os.path.join(folder, build_folders.CACHE), limits.BUILD)
+    options = [f"-G{name}" for name in re.findall(r"^CMAKE_GENERATOR:INTERNAL=(.+)$", text, re.MULTILINE)]
+    for name, kind, value in _SETTING.findall(text):
+        for old, new in ((folder, new_folder), (source, new_source)):
+            value = re.sub(rf"{re.escape(old)}(?=[/;]|$)", lambda _, new=new: new, value)
+        if not value.endswith("NOTFOUND"):
+            options.append(f"-D{name}:{kind}={value}")
+    return options
 
 
 def ask(folder: str) -> bool:

@@ -171,12 +171,15 @@ class _ProjectWork:
             self._context.stage(
                 self._job, "building", "configuring the project, for the first time in a folder of orbit-lsp"
             )
-            self._remarks.append(
-                f"the project has no build folder, so it was built in {folder}, as Release for {self._architecture}"
-            )
+            options = await asyncio.to_thread(self._repeated, folder)
+            if not options:
+                options = self._options()
+                self._remarks.append(
+                    f"the project has no build folder, so it was built in {folder}, as Release for {self._architecture}"
+                )
             await asyncio.to_thread(build_folders.keep_few, self._context.home / "projects", folder)
             await self._commands.run(
-                [cmake, "-S", self._folder, "-B", folder, *self._options()],
+                [cmake, "-S", self._folder, "-B", folder, *options],
                 "CMake could not configure the project",
             )
         elif not answered:
@@ -203,7 +206,17 @@ class _ProjectWork:
         command += ["--config", model.configuration] if model and model.configuration else []
         await self._commands.run(command, f"{name} was not built")
 
+    def _repeated(self, folder: str) -> list[str]:
+        """The options of the other copy of the project, as which this one is built; none where that was not configured."""
+        if not (other := _start(self._job).built_as):
+            return []
+        source = os.path.join(other, self._driver.folder) if self._driver.folder else other
+        configured = cmake_folder.existing(source).folder
+        return cmake_folder.settings(configured, source, folder, self._folder) if configured else []
+
     def _own_folder(self) -> str:
+        if _start(self._job).built_as:  # a copy that does not last, and its build with it
+            return os.path.join(self._folder, "build-of-orbit-lsp")
         key = c.content_hash(
             f"{self._folder}\n{self._architecture}\n{self._job.nvcc}".encode("utf-8", "surrogateescape")
         )

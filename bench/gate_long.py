@@ -1,0 +1,186 @@
+"""Many runs of the kernels that `bench/gate_kernels.py gather` writes, in one warm worker, on a GPU.
+
+    python -P bench/gate_long.py sizes FOLDER --out sizes.json         which size takes 2.0 to 2.5 % more time
+    python -P bench/gate_long.py unchanged FOLDER --out runs.jsonl     pairs of runs of the same text, all kernels in turn
+    python -P bench/gate_long.py verify FOLDER PLANTS --out both.jsonl both sides of each planted slow-down, after the gates
+
+Each run is the job of a click. Its kernel is checked in the first run of `sizes`. After that, what the launch spec expects is left out: that
+saves time, and changes no launch that is timed. Each run is written once it has ended, so that a limit of time loses nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gate_kernels import SIZES
+from spec_job import job, run
+
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
+from orbit_remote.common.measure import median
+from orbit_remote.common.requests import Job
+
+CHECKS = re.compile(r"^// orbit: (?:expect|case)\b.*\n", re.MULTILINE)
+LANES = 8
+"""Builds at once."""
+LEAST, AIM, MOST = 1.020, 1.0225, 1.025
+"""A planted slow-down: at least, wanted, at most."""
+
+
+class LongRuns:
+    """A worker, the kernels of a folder, and what is written of their runs."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
+        self.folder, self.scratch = options.folder, scratch
+        self.ends = time.monotonic() + options.within
+        self.runner = LocalRunner(LocalOptions(python=options.python, shared=False))
+        self.kernels = [key for key in SIZES if not options.only or key[1] in options.only]
+
+    def job(self, file: str, name: str, size: str = "", *, checked: bool = False) -> Job:
+        """The job of a kernel, at another size than its own where one is given."""
+        text = (self.folder / file).read_text()
+        text = text if checked else CHECKS.sub("", text)
+        text = text.replace(SIZES[file, name][0], size, 1) if size else text
+        path = self.scratch / f"{'checked ' if checked else ''}{name} {size or 'base'}".replace(" ", "_") / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return job(path, name)
+
+    async def build(self, jobs: Iterable[Job]) -> None:
+        lanes = asyncio.Semaphore(LANES)
+
+        async def one(each: Job) -> None:
+            async with lanes:
+                await run(self.runner, replace(each, action="build", run=f"{each.run} build"))
+
+        begin = time.monotonic()
+        await asyncio.gather(*map(one, jobs))
+        print(f"builds: {time.monotonic() - begin:.1f} s", flush=True)
+
+    async def time_ns(self, each: Job) -> float | None:
+        """The time of one run; None where it did not end well, or the time is up."""
+        if time.monotonic() > self.ends:
+            return None
+        ended = await run(self.runner, replace(each, run=f"{each.run} {time.monotonic_ns()}"))
+        if ended.outcome != "ok" or not ended.launches:
+            print(f"{each.kernel}: {ended.outcome}: {ended.failure}", flush=True)
+            return None
+        return sum(launch.timing.median for launch in ended.launches)
+
+
+async def sizes(runs: LongRuns, options: argparse.Namespace) -> None:
+    """Check every kernel, measure its sizes in turn, and name the one nearest to the aim, or one between two of them."""
+    checked = {key: runs.job(*key, checked=True) for key in runs.kernels}
+    jobs = {key: {size: runs.job(*key, size) for size in ("", *SIZES[key][1])} for key in runs.kernels}
+    await runs.build([*checked.values(), *(each for of in jobs.values() for each in of.values())])
+    found: dict[str, dict[str, object]] = {}
+    for key in runs.kernels:
+        begin = time.monotonic()
+        first = await runs.time_ns(checked[key])
+        if first is None:
+            continue
+        whole = time.monotonic()
+        await runs.time_ns(checked[key])
+        bare = time.monotonic()
+        times: dict[str, list[float]] = {}
+        for _ in range(options.runs):
+            for size, each in jobs[key].items():
+                if (time_ns := await runs.time_ns(each)) is not None:
+                    times.setdefault(size, []).append(time_ns)
+        count = sum(map(len, times.values()))
+        seconds = (time.monotonic() - bare) / max(1, count)
+        base = median(times[""])
+        ratios = {size: round(median(of) / base, 5) for size, of in times.items() if size}
+        print(
+            f"{key[1]}: {base / 1e3:.1f} µs, first {whole - begin:.2f} s, checked {bare - whole:.3f} s, else {seconds:.3f} s; {ratios}",
+            flush=True,
+        )
+        found["/".join(key)] = {"base_ns": base, "ratios": ratios, "times": times}
+        Path(options.out).write_text(json.dumps(found))
+
+
+async def unchanged(runs: LongRuns, options: argparse.Namespace) -> None:
+    """Pairs of runs of the same text, one of each kernel in a round."""
+    jobs = {key: runs.job(*key) for key in runs.kernels}
+    await runs.build(jobs.values())
+    for each in jobs.values():
+        await runs.time_ns(each)
+    with Path(options.out).open("a") as out:
+        for number in range(options.runs // 2):
+            begin = time.monotonic()
+            for key, each in jobs.items():
+                pair = [await runs.time_ns(each) for _ in range(2)]
+                if None not in pair:
+                    out.write(json.dumps(["/".join(key), pair]) + "\n")
+            out.flush()
+            print(f"round {number}: {time.monotonic() - begin:.2f} s", flush=True)
+            if time.monotonic() > runs.ends:
+                break
+
+
+async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
+    """Both sides of each planted slow-down, in turn."""
+    plants = json.loads(Path(options.plants).read_text())
+    keys = [key for key in runs.kernels if "/".join(key) in plants]
+    jobs = {key: [runs.job(*key), runs.job(*key, plants["/".join(key)])] for key in keys}
+    await runs.build(each for sides in jobs.values() for each in sides)
+    with Path(options.out).open("a") as out:
+        for number in range(options.runs):
+            for key, sides in jobs.items():
+                pair = [await runs.time_ns(each) for each in sides[:: 1 if number % 2 else -1]]
+                if None not in pair:
+                    out.write(json.dumps(["/".join(key), pair[:: 1 if number % 2 else -1]]) + "\n")
+            out.flush()
+            if time.monotonic() > runs.ends:
+                break
+    print("\n".join(f"{name}: {ratio:.4f} of {count} pairs" for name, (ratio, count) in ratios(options.out).items()))
+
+
+def ratios(path: str) -> dict[str, tuple[float, int]]:
+    """Of what `verify` wrote: the ratio of the medians of both sides, and how many runs each has."""
+    sides: dict[str, list[tuple[float, float]]] = {}
+    for line in Path(path).read_text().splitlines():
+        name, pair = json.loads(line)
+        sides.setdefault(name, []).append(pair)
+    return {
+        name: (median([now for _, now in pairs]) / median([then for then, _ in pairs]), len(pairs))
+        for name, pairs in sides.items()
+    }
+
+
+async def perform(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = LongRuns(options, Path(scratch))
+        try:
+            await {"sizes": sizes, "unchanged": unchanged, "verify": verify}[options.what](runs, options)
+        finally:
+            await runs.runner.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("sizes", "unchanged", "verify"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("plants", nargs="?", help="by file and kernel, the size that takes 2.0 to 2.5 % more time")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--runs", type=int, default=2, help="of each kernel and size")
+    parser.add_argument("--within", type=float, default=600.0, help="seconds, after which no run begins")
+    parser.add_argument("--only", nargs="*", help="names of kernels")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the worker")
+    asyncio.run(perform(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
