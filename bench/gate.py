@@ -1,7 +1,7 @@
 """Figures of `orbit-lsp gate`: docs/dev/results/gate.md.
 
     python -P bench/gate.py untouched --name ten --gates 5 --out DIR   on a GPU: gates of code that did not change
-    python -P bench/gate.py planted --gates 3 --out DIR        on a GPU: gates of kernels that do 2 % more work
+    python -P bench/gate.py planted FOLDER PLANTS --gates 2    on a GPU: gates of kernels that take 2.0 to 2.5 % more time
     python -P bench/gate.py ways --out DIR                     on a GPU: a program, a script, a test and a harness
     python -P bench/gate.py table DIR...                       the gates that were kept, as tables
     python -P bench/gate.py record DIR... --out bench/gate_runs.json
@@ -9,7 +9,7 @@
     python -P bench/gate.py exact                              offline: the bound, and what is found by noise
     python -P bench/gate.py place                              offline: a gate of equal kernels, the second place 1 % slower
 
-The kernels are those of `examples/` with launch specs. `untouched` and `planted` keep what the gate printed in DIR. `record` takes the
+FOLDER and PLANTS are those of `gate_kernels.py` and `gate_long.py`, which has long recordings of unchanged code too. `untouched` and `planted` keep what the gate printed in DIR. `record` takes the
 single runs out of these files. `resample` draws blocks of consecutive runs, so that drift stays, and asks what the product asks
 (`sign_bets.GateQuestion`).
 """
@@ -31,7 +31,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "remote")]
+
+import gate_kernels
 
 from orbit_remote.common.evidence import sign_bets
 from orbit_remote.common.evidence.sign_bets import GateQuestion
@@ -69,33 +71,15 @@ OTHERS = (
     "bitonic_sort.cu", "flash_attention.py", "fp8_quantize.py", "matmul.cu", "matmul_autotuned.py", "matmul_descriptor.py",
     "normalize.cu", "online_softmax.py", "tensor_core_matmul.cu",
 )  # fmt: skip
-PLANTED = {
-    "convolution.cu": {"convolve": ("n = 1 << 25", "n = (1 << 25) + (1 << 25) / 50")},
-    "elementwise.cu": {
-        "saxpy": ("n = 1 << 26", "n = (1 << 26) + 1343488"),
-        "gelu_bf16": ("n = 1 << 27", "n = (1 << 27) + (1 << 27) / 50"),
-    },
-    "histogram.cu": {"histogram": ("n = 1 << 27", "n = (1 << 27) + (1 << 27) / 50")},
-    "layer_norm.cu": {"layer_norm": ("rows = 16384", "rows = 17152")},
-    "normalize.cu": {"normalize": ("n = 1 << 26", "n = (1 << 26) + (1 << 26) / 50")},
-    "reduction.cu": {"reduce_sum": ("n = 1 << 27", "n = (1 << 27) + (1 << 27) / 50")},
-    "scan.cu": {"inclusive_scan": ("n = 1 << 26", "n = (1 << 26) + (1 << 26) / 40")},
-    "softmax.cu": {"softmax": ("rows = 8192", "rows = 8480")},
-    "stencil.cu": {"heat": ("rows = 8192", "rows = 8356")},
-    "transpose.cu": {"transpose": ("rows = 8192", "rows = 8384")},
-    "fp8_quantize.py": {"quantize": ("rows = 16384", "rows = 16712")},
-    "online_softmax.py": {"online_softmax": ("rows = 2048", "rows = 2089")},
-}
-"""By file and kernel: what makes it take about 2 % more time on an H200, in its launch spec."""
 
 
 # -- on a GPU ---------------------------------------------------------------------------------------
 
 
-def repository(folder: Path, files: Sequence[str]) -> None:
+def repository(folder: Path, files: Sequence[str], source: Path = ROOT / "examples") -> None:
     folder.mkdir(parents=True)
     for name in files:
-        shutil.copy(ROOT / "examples" / name, folder / name)
+        shutil.copy(source / name, folder / name)
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=folder, check=True)
     commit(folder)
 
@@ -177,29 +161,36 @@ def ways(options: argparse.Namespace) -> None:
 
 
 def planted(options: argparse.Namespace) -> None:
+    """Gates of the kernels in a folder of `gate_kernels.py`, each as large as the file of plants says on the present side."""
+    source, plants = Path(options.folders[0]), json.loads(Path(options.folders[1]).read_text())
     with tempfile.TemporaryDirectory() as folder:
-        chosen = {name: PLANTED[name] for name in PLANTED if not options.cuda or name.endswith(".cu")}
-        repository(Path(folder, "r"), list(chosen))
-        for name, kernels in chosen.items():
-            path = Path(folder, "r", name)
-            path.write_text(with_more_work(path.read_text(), name, kernels))
+        there = Path(folder, "r")
+        repository(there, sorted({key.partition("/")[0] for key in plants}), source)
+        for key, size in plants.items():
+            name, _, kernel = key.partition("/")
+            old = gate_kernels.SIZES[name, kernel][0]
+            path = there / name
+            path.write_text(with_more_work(path.read_text(), kernel, old, size))
         for number in range(options.gates):
-            gate(Path(folder, "r"), Path(options.out, f"planted-{options.name}{number}.json"))
+            out = Path(options.out, f"planted-{options.name}{number}.json")
+            gate(
+                there,
+                out,
+                "--limit",
+                str(options.limit),
+                *(("--python", options.python) if options.python else ()),
+            )
 
 
-def with_more_work(text: str, name: str, kernels: dict[str, tuple[str, str]]) -> str:
-    """Each kernel does 2 % more, and has another statement, as a change of a kernel has."""
-    for kernel, (before, after) in kernels.items():
-        word = rf"__global__[^;{{]*?\b{kernel}\(" if name.endswith(".cu") else rf"def {kernel}\("
-        found = re.search(word, text, re.DOTALL)
-        assert found, kernel
-        spec = text.rindex(before, 0, found.start())
-        end = re.compile(r"\)\s*\{" if name.endswith(".cu") else r"\):[^\n]*\n").search(text, found.end())
-        assert end, kernel
-        statement = "\n  int planted = 0; (void)planted;" if name.endswith(".cu") else "    planted = 0\n"
-        text = text[: end.end()] + statement + text[end.end() :]
-        text = text[:spec] + after + text[spec + len(before) :]
-    return text
+def with_more_work(text: str, kernel: str, before: str, after: str) -> str:
+    """The kernel does more, by its launch spec, and has another statement, as a change of a kernel has."""
+    found = re.search(rf"__global__[^;{{]*?\b{kernel}\(", text, re.DOTALL)
+    assert found, kernel
+    spec = text.rindex(before, 0, found.start())
+    end = re.compile(r"\)\s*\{").search(text, found.end())
+    assert end, kernel
+    text = text[: end.end()] + "\n  int planted = 0; (void)planted;" + text[end.end() :]
+    return text[:spec] + after + text[spec + len(before) :]
 
 
 def table(options: argparse.Namespace) -> None:
@@ -422,9 +413,11 @@ def main() -> None:
     parser.add_argument("--gates", type=int, default=1)
     parser.add_argument("--kernels", type=int, default=30)
     parser.add_argument("--planted", type=int, default=500, help="of each kernel and effect")
-    parser.add_argument("--limit", type=float, default=100.0, help="seconds of a gate of `ways`")
+    parser.add_argument(
+        "--limit", type=float, default=100.0, help="seconds of a gate of `ways` and `planted`"
+    )
+    parser.add_argument("--python", default="", help="the worker's Python, for `planted`")
     parser.add_argument("--block", type=int, default=10)
-    parser.add_argument("--cuda", action="store_true", help="of the planted, those of CUDA alone")
     options = parser.parse_args()
     options.file = next(iter(options.folders), "")
     globals()[options.what](options)

@@ -51,7 +51,9 @@ class LongRuns:
         text = (self.folder / file).read_text()
         text = text if checked else CHECKS.sub("", text)
         text = text.replace(SIZES[file, name][0], size, 1) if size else text
-        path = self.scratch / f"{'checked ' if checked else ''}{name} {size or 'base'}".replace(" ", "_") / file
+        path = (
+            self.scratch / f"{'checked ' if checked else ''}{name} {size or 'base'}".replace(" ", "_") / file
+        )
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         return job(path, name)
@@ -143,7 +145,11 @@ async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
             out.flush()
             if time.monotonic() > runs.ends:
                 break
-    print("\n".join(f"{name}: {ratio:.4f} of {count} pairs" for name, (ratio, count) in ratios(options.out).items()))
+    print(
+        "\n".join(
+            f"{name}: {ratio:.4f} of {count} pairs" for name, (ratio, count) in ratios(options.out).items()
+        )
+    )
 
 
 def ratios(path: str) -> dict[str, tuple[float, int]]:
@@ -173,7 +179,9 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("sizes", "unchanged", "verify"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("plants", nargs="?", help="by file and kernel, the size that takes 2.0 to 2.5 % more time")
+    parser.add_argument(
+        "plants", nargs="?", help="by file and kernel, the size that takes 2.0 to 2.5 % more time"
+    )
     parser.add_argument("--out", required=True)
     parser.add_argument("--runs", type=int, default=2, help="of each kernel and size")
     parser.add_argument("--within", type=float, default=600.0, help="seconds, after which no run begins")

@@ -190,3 +190,35 @@ def test_the_commits_of_a_file_that_is_in_no_repository(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("")
     with pytest.raises(git.GitError, match="not in a git repository"):
         git.log(str(tmp_path / "k.cu"), 5)
+
+
+def test_a_commit_is_written_whole(repository: Repository, tmp_path: Path) -> None:
+    """As a checkout has it: programs, links that stay inside, the submodule that is there. What is not committed stays out."""
+    lib = Repository(tmp_path / "lib")
+    lib.commit(lib_h="theirs\n")
+    repository.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(lib.folder), "third/lib")
+    (repository.folder / "run.sh").write_text("#!/bin/sh\n")
+    (repository.folder / "run.sh").chmod(0o755)
+    (repository.folder / "near").symlink_to("a.cuh")
+    (repository.folder / "far").symlink_to("../secret")
+    commit = repository.commit(data_bin="x" * (5 << 20))
+    repository.path("a_cuh").write_text("edited\n")
+    repository.path("new_cuh").write_text("not committed\n")
+    out = tmp_path / "out"
+    assert git.write_tree(str(repository.folder), commit, str(out)) == ()
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()) == [
+        ".gitmodules", "a.cuh", "b.cuh", "data.bin", "data.txt", "inner/c.py", "k.cu", "near", "run.sh", "third/lib/lib.h",
+    ]  # fmt: skip
+    assert (out / "a.cuh").read_text() == (out / "near").read_text() == "new a\n"
+    assert os.access(out / "run.sh", os.X_OK)
+    assert not os.access(out / "k.cu", os.X_OK)
+    lib.commit(lib_h="newer\n")
+    Repository.git(_at(repository.folder / "third" / "lib"), "-c", "protocol.file.allow=always", "pull", "-q")
+    (remark,) = git.write_tree(str(repository.folder), commit, str(tmp_path / "again"))
+    assert remark == "the submodule third/lib is at another commit there, so it is left out"
+
+
+def _at(folder: Path) -> Repository:
+    made = Repository.__new__(Repository)
+    made.folder = folder
+    return made

@@ -103,7 +103,9 @@ def test_a_header_that_makes_a_program_slower(author: Author, tool: str) -> None
 
 def test_the_base_is_configured_as_the_build_folder_is(author: Author) -> None:
     project(author, "cmake")
-    subprocess.run(["cmake", "-S", ".", "-B", "build", "-DTUNED=ON"], cwd=author.folder, check=True, capture_output=True)
+    subprocess.run(
+        ["cmake", "-S", ".", "-B", "build", "-DTUNED=ON"], cwd=author.folder, check=True, capture_output=True
+    )
     (author.folder / ".gitignore").write_text("build/\n")
     edit(author, "src/scale.cu", "TIME_NS / 2", "TIME_NS / 2 + 5000")
     edit(author, "src/scale.cu", "{}", "{ int now; }")
