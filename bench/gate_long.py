@@ -108,7 +108,7 @@ async def sizes(runs: LongRuns, options: argparse.Namespace) -> None:
             flush=True,
         )
         found["/".join(key)] = {"base_ns": base, "ratios": ratios, "times": times}
-        Path(options.out).write_text(json.dumps(found))
+        write(options.out, json.dumps(found))
 
 
 async def unchanged(runs: LongRuns, options: argparse.Namespace) -> None:
@@ -117,34 +117,28 @@ async def unchanged(runs: LongRuns, options: argparse.Namespace) -> None:
     await runs.build(jobs.values())
     for each in jobs.values():
         await runs.time_ns(each)
-    with Path(options.out).open("a") as out:
-        for number in range(options.runs // 2):
-            begin = time.monotonic()
-            for key, each in jobs.items():
-                pair = [await runs.time_ns(each) for _ in range(2)]
-                if None not in pair:
-                    out.write(json.dumps(["/".join(key), pair]) + "\n")
-            out.flush()
-            print(f"round {number}: {time.monotonic() - begin:.2f} s", flush=True)
-            if time.monotonic() > runs.ends:
-                break
+    for number in range(options.runs // 2):
+        begin = time.monotonic()
+        for key, each in jobs.items():
+            append(options.out, key, [await runs.time_ns(each) for _ in range(2)])
+        print(f"round {number}: {time.monotonic() - begin:.2f} s", flush=True)
+        if time.monotonic() > runs.ends:
+            break
 
 
 async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
     """Both sides of each planted slow-down, in turn."""
-    plants = json.loads(Path(options.plants).read_text())
+    plants: dict[str, str] = json.loads(read(options.plants))
     keys = [key for key in runs.kernels if "/".join(key) in plants]
     jobs = {key: [runs.job(*key), runs.job(*key, plants["/".join(key)])] for key in keys}
     await runs.build(each for sides in jobs.values() for each in sides)
-    with Path(options.out).open("a") as out:
-        for number in range(options.runs):
-            for key, sides in jobs.items():
-                pair = [await runs.time_ns(each) for each in sides[:: 1 if number % 2 else -1]]
-                if None not in pair:
-                    out.write(json.dumps(["/".join(key), pair[:: 1 if number % 2 else -1]]) + "\n")
-            out.flush()
-            if time.monotonic() > runs.ends:
-                break
+    for number in range(options.runs):
+        order = 1 if number % 2 else -1
+        for key, sides in jobs.items():
+            pair = [await runs.time_ns(each) for each in sides[::order]]
+            append(options.out, key, pair[::order])
+        if time.monotonic() > runs.ends:
+            break
     print(
         "\n".join(
             f"{name}: {ratio:.4f} of {count} pairs" for name, (ratio, count) in ratios(options.out).items()
@@ -152,10 +146,25 @@ async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
     )
 
 
+def write(path: str, text: str) -> None:
+    Path(path).write_text(text)
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def append(path: str, key: tuple[str, str], pair: list[float | None]) -> None:
+    """Add a pair of runs, if both ended well."""
+    if None not in pair:
+        with Path(path).open("a") as out:
+            out.write(json.dumps(["/".join(key), pair]) + "\n")
+
+
 def ratios(path: str) -> dict[str, tuple[float, int]]:
     """Of what `verify` wrote: the ratio of the medians of both sides, and how many runs each has."""
     sides: dict[str, list[tuple[float, float]]] = {}
-    for line in Path(path).read_text().splitlines():
+    for line in read(path).splitlines():
         name, pair = json.loads(line)
         sides.setdefault(name, []).append(pair)
     return {

@@ -395,8 +395,7 @@ def _is_at(folder: Path, commit: str) -> bool:
 
 def _stays_inside(place: str, target: str) -> bool:
     """Whether a link of a repository leads to somewhere in it."""
-    end = os.path.normpath(os.path.join(os.path.dirname(place), target))
-    return not os.path.isabs(end) and end.split("/")[0] != ".."
+    return Path(os.path.normpath(Path(place).parent / target)).parts[0] not in ("/", "..")
 
 
 class _TooLongError(GitError):

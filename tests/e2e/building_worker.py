@@ -13,7 +13,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "remote")]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Timing

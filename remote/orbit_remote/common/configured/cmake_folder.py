@@ -99,11 +99,11 @@ def settings(folder: str, source: str, new_folder: str, new_source: str) -> list
     """
     text = regular_files.text(os.path.join(folder, build_folders.CACHE), limits.BUILD)
     options = [f"-G{name}" for name in re.findall(r"^CMAKE_GENERATOR:INTERNAL=(.+)$", text, re.MULTILINE)]
+    moved = {folder: new_folder, source: new_source}
+    paths = re.compile(rf"(?:{'|'.join(map(re.escape, moved))})(?=[/;]|$)")
     for name, kind, value in _SETTING.findall(text):
-        for old, new in ((folder, new_folder), (source, new_source)):
-            value = re.sub(rf"{re.escape(old)}(?=[/;]|$)", lambda _, new=new: new, value)
         if not value.endswith("NOTFOUND"):
-            options.append(f"-D{name}:{kind}={value}")
+            options.append(f"-D{name}:{kind}={paths.sub(lambda path: moved[path[0]], value)}")
     return options
 
 
