@@ -3,14 +3,14 @@
     python -P bench/gate.py untouched --name ten --gates 5 --out DIR   on a GPU: gates of code that did not change
     python -P bench/gate.py planted FOLDER PLANTS --gates 2    on a GPU: gates of kernels that take 2.0 to 2.5 % more time
     python -P bench/gate.py ways --out DIR                     on a GPU: a program, a script, a test and a harness
+    python -P bench/gate.py builds --out DIR                   on a GPU: programs that CMake and make build
     python -P bench/gate.py table DIR...                       the gates that were kept, as tables
-    python -P bench/gate.py record DIR... --out bench/gate_runs.json
+    python -P bench/gate.py record RUNS... --name GPU --out bench/gate_runs.json
     python -P bench/gate.py resample bench/gate_runs.json      offline: many gates drawn from the recorded runs
     python -P bench/gate.py exact                              offline: the bound, and what is found by noise
     python -P bench/gate.py place                              offline: a gate of equal kernels, the second place 1 % slower
 
-FOLDER and PLANTS are those of `gate_kernels.py` and `gate_long.py`, which has long recordings of unchanged code too. `untouched` and `planted` keep what the gate printed in DIR. `record` takes the
-single runs out of these files. `resample` draws blocks of consecutive runs, so that drift stays, and asks what the product asks
+FOLDER, PLANTS and RUNS are what `gate_kernels.py` and `gate_long.py` write. `untouched` and `planted` keep what the gate printed in DIR. `resample` draws blocks of consecutive runs, so that drift stays, and asks what the product asks
 (`sign_bets.GateQuestion`).
 """
 
@@ -22,7 +22,6 @@ import math
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,8 +32,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import driver_layouts
 import gate_kernels
+from gate_kernels import CHECKS
 
 from orbit_remote.common.evidence import sign_bets
 from orbit_remote.common.evidence.sign_bets import GateQuestion
@@ -68,6 +70,8 @@ def test_softmax():
         out = softmax(x)
     torch.testing.assert_close(out, torch.softmax(x, dim=1))
 """
+STEP_NS = 16
+"""Of a recording: half a step of the GPU's clock."""
 OTHERS = (
     "bitonic_sort.cu", "flash_attention.py", "fp8_quantize.py", "matmul.cu", "matmul_autotuned.py", "matmul_descriptor.py",
     "normalize.cu", "online_softmax.py", "tensor_core_matmul.cu",
@@ -77,10 +81,16 @@ OTHERS = (
 # -- on a GPU ---------------------------------------------------------------------------------------
 
 
-def repository(folder: Path, files: Sequence[str], source: Path = ROOT / "examples") -> None:
+def repository(
+    folder: Path,
+    files: Sequence[str],
+    source: Path = ROOT / "examples",
+    without: re.Pattern[str] | None = None,
+) -> None:
     folder.mkdir(parents=True)
     for name in files:
-        shutil.copy(source / name, folder / name)
+        text = (source / name).read_text()
+        (folder / name).write_text(without.sub("", text) if without else text)
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=folder, check=True)
     commit(folder)
 
@@ -161,12 +171,35 @@ def ways(options: argparse.Namespace) -> None:
         gate(there, Path(options.out, "ways.json"), "--limit", str(options.limit))
 
 
+def builds(options: argparse.Namespace) -> None:
+    """A kernel of a program that CMake builds, and one that make builds: a change that reads twice as much."""
+    for name in ("program_cmake", "program_make"):
+        with tempfile.TemporaryDirectory() as folder:
+            there = Path(folder, "r")
+            files = driver_layouts.files_of((driver_layouts.LAYOUTS / f"{name}.txt").read_text())
+            sizes = {
+                text: text.replace("4096", str(1 << 26)).replace("2048", str(1 << 26))
+                for text in files.values()
+            }
+            driver_layouts.write(there, {path: sizes[text] for path, text in files.items()})
+            subprocess.run(["git", "init", "-q", "-b", "main"], cwd=there, check=True)
+            commit(there)
+            source = there / "src/scale.cu"
+            text = source.read_text()
+            assert "x[i] *= FACTOR" in text
+            source.write_text(
+                text.replace("x[i] *= FACTOR", "x[i] = x[i] * FACTOR + 0.0f * x[i ^ (1 << 22)]")
+            )
+            out = Path(options.out, f"builds-{name}.json")
+            gate(there, out, "--limit", str(options.limit), *(("--python", options.python) if options.python else ()))
+
+
 def planted(options: argparse.Namespace) -> None:
-    """Gates of the kernels in a folder of `gate_kernels.py`, each as large as the file of plants says on the present side."""
+    """Gates of kernels that are larger in the present text, as the file of plants says, and were checked before."""
     source, plants = Path(options.folders[0]), json.loads(Path(options.folders[1]).read_text())
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder, "r")
-        repository(there, sorted({key.partition("/")[0] for key in plants}), source)
+        repository(there, sorted({key.partition("/")[0] for key in plants}), source, CHECKS)
         for key, size in plants.items():
             name, _, kernel = key.partition("/")
             old = gate_kernels.SIZES[name, kernel][0]
@@ -231,25 +264,31 @@ def table(options: argparse.Namespace) -> None:
 
 
 def record(options: argparse.Namespace) -> None:
-    """The single runs of code that did not change, gate by gate, in nanoseconds."""
-    runs: dict[str, list[int]] = {}
-    gpus: set[str] = set()
-    for path in sorted(each for folder in options.folders for each in Path(folder).rglob("*-*.json")):
-        if path.name.startswith("ways"):
-            continue
-        result = json.loads(path.read_text())
-        gpus.add(result["gpu"])
-        for kernel in result["kernels"]:
-            times = runs.setdefault(f"{kernel['file']}/{kernel['kernel']}", [])
-            if path.name.startswith("planted"):  # its base is what the others ran
-                times += map(round, kernel["runs"][0])
-            else:
-                times += (round(each) for pair in zip(*kernel["runs"], strict=True) for each in pair)
-    (gpu,) = gpus
-    head = json.dumps({"gpu": gpu})[1:-1]
-    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(times)}" for name, times in sorted(runs.items()))
-    Path(options.out).write_text(f'{{{head}, "runs": {{\n{rows}\n}}}}\n')
-    print(f"{len(runs)} kernels, {sum(map(len, runs.values()))} runs")
+    """The pairs of `gate_long.py unchanged`, as distances of each run from its kernel's median, in steps of the clock."""
+    runs: dict[str, list[float]] = {}
+    for file in options.folders:
+        for line in Path(file).read_text().splitlines():
+            name, pair = json.loads(line)
+            runs.setdefault(name, []).extend(pair)
+    rows: list[str] = []
+    for name, times in sorted(runs.items()):
+        middle = round(median(times))
+        rows.append(
+            f"  {json.dumps(name)}: {json.dumps([middle, [round((each - middle) / STEP_NS) for each in times]])}"
+        )
+    head = json.dumps({"gpu": options.name, "step_ns": STEP_NS})[1:-1]
+    text = f'{{{head}, "runs": {{\n' + ",\n".join(rows).replace(", ", ",") + "\n}}\n"
+    Path(options.out).write_text(text)
+    print(f"{len(runs)} kernels, {sum(map(len, runs.values()))} runs, {len(text)} bytes")
+
+
+def recorded(file: str) -> tuple[str, dict[str, list[float]]]:
+    """The GPU and the runs of a recording, in nanoseconds: two and two are a pair."""
+    read = json.loads(Path(file).read_text())
+    return read["gpu"], {
+        name: [middle + read["step_ns"] * each for each in steps]
+        for name, (middle, steps) in read["runs"].items()
+    }
 
 
 # -- offline ----------------------------------------------------------------------------------------
@@ -286,7 +325,7 @@ def pairs_of(runs: Sequence[float], rng: random.Random, effect: float, block: in
 
     def draw() -> float:
         if state[1] == 0:
-            state[:] = [rng.randrange(len(runs) - 1), block // 2]
+            state[:] = [2 * rng.randrange(len(runs) // 2), block // 2]
         first, second = runs[state[0] % len(runs)], runs[(state[0] + 1) % len(runs)]
         state[0], state[1] = state[0] + 2, state[1] - 1
         ratio = second / first if rng.random() < 0.5 else first / second
@@ -312,8 +351,7 @@ def upper(count: int, of: int) -> float:
 
 
 def resample(options: argparse.Namespace) -> None:
-    recorded = json.loads(Path(options.file).read_text())
-    runs = {name: times for name, times in recorded["runs"].items() if len(times) >= options.block}
+    gpu, runs = recorded(options.file)
     question = GateQuestion(options.kernels)
     rule, rng = Rule(question), random.Random(1)
     noises = {
@@ -321,7 +359,7 @@ def resample(options: argparse.Namespace) -> None:
         for name, times in runs.items()
     }
     print(
-        f"{recorded['gpu']}: {len(runs)} kernels, {sum(map(len, runs.values()))} runs; noise of a pair: "
+        f"{gpu}: {len(runs)} kernels, {sum(map(len, runs.values()))} runs; noise of a pair: "
         f"{100 * min(noises.values()):.2f} to {100 * max(noises.values()):.2f} %, median {100 * median(noises.values()):.2f} %"
     )
     print(
@@ -406,7 +444,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=("untouched", "planted", "ways", "table", "record", "resample", "exact", "place")
+        "what",
+        choices=("untouched", "planted", "ways", "builds", "table", "record", "resample", "exact", "place"),
     )
     parser.add_argument("folders", nargs="*", metavar="FILE|DIR")
     parser.add_argument("--out", default="gate-figures")

@@ -1,6 +1,7 @@
 """Many runs of the kernels that `bench/gate_kernels.py gather` writes, in one warm worker, on a GPU.
 
     python -P bench/gate_long.py sizes FOLDER --out sizes.json         which size takes 2.0 to 2.5 % more time
+    python -P bench/gate_long.py choose SIZES... --out plants.json     offline: of each kernel that size, or one between two
     python -P bench/gate_long.py unchanged FOLDER --out runs.jsonl     pairs of runs of the same text, all kernels in turn
     python -P bench/gate_long.py verify FOLDER PLANTS --out both.jsonl both sides of each planted slow-down, after the gates
 
@@ -12,29 +13,31 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
-import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gate_kernels import SIZES
+from gate_kernels import CHECKS, SIZES
 from spec_job import job, run
 
 from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_remote.common.measure import median
 from orbit_remote.common.requests import Job
 
-CHECKS = re.compile(r"^// orbit: (?:expect|case)\b.*\n", re.MULTILINE)
 LANES = 8
 """Builds at once."""
 LEAST, AIM, MOST = 1.020, 1.0225, 1.025
 """A planted slow-down: at least, wanted, at most."""
+CLOSE = 0.001
+STEP = 1024
+"""Of sizes between two that were measured: those of vectors."""
 
 
 class LongRuns:
@@ -128,7 +131,7 @@ async def unchanged(runs: LongRuns, options: argparse.Namespace) -> None:
 
 async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
     """Both sides of each planted slow-down, in turn."""
-    plants: dict[str, str] = json.loads(read(options.plants))
+    plants: dict[str, str] = json.loads(read(options.more[0]))
     keys = [key for key in runs.kernels if "/".join(key) in plants]
     jobs = {key: [runs.job(*key), runs.job(*key, plants["/".join(key)])] for key in keys}
     await runs.build(each for sides in jobs.values() for each in sides)
@@ -144,6 +147,27 @@ async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
             f"{name}: {ratio:.4f} of {count} pairs" for name, (ratio, count) in ratios(options.out).items()
         )
     )
+
+
+def choose(files: Sequence[str]) -> dict[str, str]:
+    """By file and kernel, the size of `sizes` that is nearest to the aim, or one between two; the later of several files counts."""
+    found: dict[str, dict[str, float]] = {}
+    for file in files:
+        found |= {key: each["ratios"] for key, each in json.loads(read(file)).items() if each["ratios"]}
+    plants: dict[str, str] = {}
+    for key, ratios in found.items():
+        near = min(ratios, key=lambda size: abs(ratios[size] - AIM))
+        plants[key] = near if abs(ratios[near] - AIM) < CLOSE else _between(ratios) or near
+    return plants
+
+
+def _between(ratios: dict[str, float]) -> str:
+    """The size at which a line between two neighbours meets the aim; empty where they are not around it, or lie wide apart."""
+    for (small, low), (large, high) in itertools.pairwise(ratios.items()):
+        words, least, most = small.rpartition(" ")[0], int(small.split()[-1]), int(large.split()[-1])
+        if LEAST - 0.01 < low < AIM < high < MOST + 0.01 and most - least > STEP:
+            return f"{words} {round((least + (most - least) * (AIM - low) / (high - low)) / STEP) * STEP}"
+    return ""
 
 
 def write(path: str, text: str) -> None:
@@ -186,17 +210,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("sizes", "unchanged", "verify"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument(
-        "plants", nargs="?", help="by file and kernel, the size that takes 2.0 to 2.5 % more time"
-    )
+    parser.add_argument("what", choices=("sizes", "choose", "unchanged", "verify"))
+    parser.add_argument("folder", type=Path, metavar="FOLDER|SIZES")
+    parser.add_argument("more", nargs="*", help="PLANTS, or further files of sizes")
     parser.add_argument("--out", required=True)
     parser.add_argument("--runs", type=int, default=2, help="of each kernel and size")
     parser.add_argument("--within", type=float, default=600.0, help="seconds, after which no run begins")
     parser.add_argument("--only", nargs="*", help="names of kernels")
     parser.add_argument("--python", default=sys.executable, help="the Python of the worker")
-    asyncio.run(perform(parser.parse_args()))
+    options = parser.parse_args()
+    if options.what == "choose":
+        write(options.out, json.dumps(choose([str(options.folder), *options.more]), indent=1) + "\n")
+        return
+    asyncio.run(perform(options))
 
 
 if __name__ == "__main__":

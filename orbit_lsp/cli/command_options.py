@@ -400,6 +400,12 @@ def gate_options(parser: argparse.ArgumentParser) -> None:
     option(parser, "--markdown", "write a report for a pull request; -: to standard output", metavar="FILE")
     option(parser, "--junit", "write the result as JUnit's XML", metavar="FILE")
     option(parser, "--sarif", "write the result as SARIF, at the kernels' lines", metavar="FILE")
+    option(
+        parser,
+        "--history",
+        "write the earlier gates of this repository as a page (HTML), and run none",
+        metavar="FILE",
+    )
     engine_options(parser)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from orbit_lsp.gate.gate_store import GateStore
 from orbit_lsp.gate.results import GateResult
 from orbit_lsp.history import git
 from orbit_lsp.history.variants import NoVariantError
-from orbit_lsp.report import gate_report
+from orbit_lsp.report import gate_history, gate_report, page
 from orbit_lsp.runs import summary
 from orbit_lsp.state import user_folders
 from orbit_remote.common import messages as c
@@ -30,6 +31,8 @@ FORMS = ("markdown", "junit", "sarif")
 async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
     """Run a gate. Return the exit code. Raises UsageError."""
     paths, files, question = _paths(options), _files(options), _question(options)
+    if options.history:
+        return await asyncio.to_thread(_history, options.history, paths[0])
     await engine.places.look_around()
     terminal_text.check_gpu(engine.session, options.gpu)
 
@@ -61,6 +64,29 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     if result.cost:
         print(summary.cost(result.cost), file=sys.stderr)
     return result.exit_code
+
+
+def _history(name: str, path: str) -> int:
+    """Write the gates of the repository that a path is in as a page. Raises UsageError and OSError. Blocking."""
+    out = Path(name)
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"{name} cannot be written: its folder does not exist")
+    folder = path if Path(path).is_dir() else str(Path(path).parent)
+    every = GateStore(user_folders.gate_file, terminal_text.warn).every()
+    try:
+        here = git.known(folder, list({result.head for result in every})) if every else set[str]()
+    except git.GitError as error:
+        print(visible(f"orbit-lsp: error: {error}"), file=sys.stderr)
+        return c.EXIT_CODES["infrastructure"]
+    gates = [result for result in every if result.head in here]
+    if not gates:
+        print(
+            visible(f"orbit-lsp: error: no gate of the repository of {folder} is recorded"), file=sys.stderr
+        )
+        return c.EXIT_CODES["infrastructure"]
+    out.write_text(page.html(gate_history.page(gates, Path(folder).name)), encoding="utf-8", errors="replace")
+    print(visible(f"{len(gates)} gates in {name}"))
+    return 0
 
 
 def _paths(options: argparse.Namespace) -> list[str]:

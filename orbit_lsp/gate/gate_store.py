@@ -63,13 +63,23 @@ class GateStore:
 
         try:
             body = self._file.do(work, transaction=False, writes=False)
-            packed = codec.inflate(body, limits.HISTORY_RUN) if body else None
-            return codec.build(GateResult, codec.read_json(packed), lenient=True) if packed else None
         except UnusableFileError as why:
             self._tell(f"the record of gates cannot be read: {why}")
-        except (ValueError, RecursionError):  # of another version
-            pass
-        return None
+            return None
+        return _result(body) if body else None
+
+    def every(self) -> list[GateResult]:
+        """All gates that are kept, of any repository, the oldest first."""
+
+        def work(file: sqlite3.Connection) -> list[tuple[bytes]]:
+            return file.execute("select body from gates order by at").fetchall()
+
+        try:
+            rows = self._file.do(work, transaction=False, writes=False) or []
+        except UnusableFileError as why:
+            self._tell(f"the record of gates cannot be read: {why}")
+            return []
+        return [result for (body,) in rows if (result := _result(body))]
 
     def keep(self, key: str, folder: str, result: GateResult) -> None:
         body = zlib.compress(json.dumps(asdict(result), ensure_ascii=False).encode("utf-8", "replace"))
@@ -113,6 +123,15 @@ class GateStore:
         except UnusableFileError:
             return None
         return Noise(*map(measure.median, zip(*rows, strict=True))) if rows else None
+
+
+def _result(body: bytes) -> GateResult | None:
+    """None of another version."""
+    try:
+        packed = codec.inflate(body, limits.HISTORY_RUN)
+        return codec.build(GateResult, codec.read_json(packed), lenient=True) if packed else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _make(file: sqlite3.Connection, version: int) -> None:

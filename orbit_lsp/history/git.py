@@ -210,6 +210,17 @@ def commit_of(folder: str, name: str) -> str:
         raise GitError(f"git knows no revision {name} of {folder}") from None
 
 
+def known(folder: str, names: Sequence[str]) -> set[str]:
+    """Those of some full hashes that a repository has. Blocking. Raises GitError."""
+    asked = "".join(f"{name}\n" for name in names).encode()
+    lines = (
+        _git(folder, "cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
+        .decode()
+        .splitlines()
+    )
+    return {line.split()[0] for line in lines if line.endswith(" commit")}
+
+
 def merge_base(folder: str, one: str, other: str) -> str:
     """Return the newest commit that both revisions descend from. Blocking. Raises GitError."""
     try:

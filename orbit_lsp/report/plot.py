@@ -35,7 +35,7 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Plot:
     """A plot. `ticks` names the places on the x axis if its values are no numbers. `limit` is a line that no point
-    may pass.
+    may pass. The y axis begins at 0, unless the plot shows its values `closely`.
     """
 
     title: str
@@ -46,6 +46,7 @@ class Plot:
     ticks: Sequence[str] = ()
     limit: float | None = None
     limit_text: str = ""
+    closely: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,13 @@ def _x_marks(values: list[float], log: bool) -> tuple[tuple[float, str], ...]:
 def _y_axis(plot: Plot, values: list[float], top: float) -> _Axis:
     low, high = min(values), max(values)
     start, end = _HEIGHT - _BOTTOM, top
+    if plot.closely:
+        step = _nice((high - low) / 5 or high / 100)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        steps = [step * n for n in range(first, max(last, first + 1) + 1)]
+        return _Axis(
+            steps[0], steps[-1], start, end, False, tuple((tick, plot.write(tick)) for tick in steps)
+        )
     if low > 0 and high / low >= _DECADE:
         steps = [factor * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for factor in (1, 2, 5)]  # fmt: skip
         first = max((step for step in steps if step <= low), default=low)

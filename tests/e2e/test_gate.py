@@ -160,6 +160,24 @@ def test_the_base_is_where_the_branch_began(author: Author) -> None:
     assert (result["base_name"], result["edited"]) == (f"main ({short})", False)
 
 
+def test_the_gates_of_a_repository_are_a_page(author: Author) -> None:
+    short = committed(author.folder, saxpy_cu=FASTER, other_cu=OTHER)
+    assert author.orbit("gate", "--history", "gates.html")[0] == 5, "there is none yet"
+    gate(author, "--all", "--base", "HEAD", code=0)
+    write(author, saxpy_cu=SAXPY)
+    gate(author, code=6)
+    code, out, message = author.orbit("gate", "--history", "gates.html")
+    assert (code, out, message) == (0, "2 gates in gates.html\n", "")
+    page = (author.folder / "gates.html").read_text()
+    assert "<title>gate 2: saxpy 288 µs, +7.5%, slower</title>" in page
+    assert f"saxpy takes 7.5% more time than in main ({short})." in page
+    elsewhere = author.folder / "elsewhere"
+    elsewhere.mkdir()
+    git(elsewhere, "init", "-q")
+    code, _, message = author.orbit("gate", "elsewhere", "--history", "gates.html")
+    assert (code, "no gate of the repository of " in message) == (5, True)
+
+
 def test_outside_of_a_repository_there_is_no_base(author: Author) -> None:
     write(author, saxpy_cu=SAXPY)
     code, _, message = author.orbit("gate")
