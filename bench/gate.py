@@ -4,6 +4,7 @@
     python -P bench/gate.py planted FOLDER PLANTS --gates 2    on a GPU: gates of kernels that take 2.0 to 2.5 % more time
     python -P bench/gate.py ways --out DIR                     on a GPU: a program, a script, a test and a harness
     python -P bench/gate.py builds --out DIR                   on a GPU: programs that CMake and make build
+    python -P bench/gate.py story --out DIR                    on a GPU: a gate of each of some commits, for pictures
     python -P bench/gate.py table DIR...                       the gates that were kept, as tables
     python -P bench/gate.py record RUNS... --name GPU --out bench/gate_runs.json
     python -P bench/gate.py resample bench/gate_runs.json      offline: many gates drawn from the recorded runs
@@ -70,6 +71,13 @@ def test_softmax():
         out = softmax(x)
     torch.testing.assert_close(out, torch.softmax(x, dim=1))
 """
+STORY = (
+    ("softmax.cu", "__expf(", "expf("),
+    ("transpose.cu", "[TILE][TILE + 1]", "[TILE][TILE]"),
+    ("transpose.cu", "[TILE][TILE]", "[TILE][TILE + 1]"),
+    ("softmax.cu", "expf(", "__expf("),
+)  # fmt: skip
+"""Changes, one after the other."""
 STEP_NS = 16
 """Of a recording: half a step of the GPU's clock."""
 OTHERS = (
@@ -191,7 +199,32 @@ def builds(options: argparse.Namespace) -> None:
                 text.replace("x[i] *= FACTOR", "x[i] = x[i] * FACTOR + 0.0f * x[i ^ (1 << 22)]")
             )
             out = Path(options.out, f"builds-{name}.json")
-            gate(there, out, "--limit", str(options.limit), *(("--python", options.python) if options.python else ()))
+            gate(there, out, "--limit", str(options.limit), *worker(options))
+
+
+def story(options: argparse.Namespace) -> None:
+    """A gate of each of some commits, for the pictures of reports."""
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder, "r")
+        repository(there, sorted({name for name, _, _ in STORY}))
+        gate(there, Path(options.out, "story-0.json"), "--all", "--base", "HEAD", *worker(options))
+        for number, (name, before, after) in enumerate(STORY, 1):
+            text = (there / name).read_text()
+            assert before in text, name
+            (there / name).write_text(text.replace(before, after))
+            commit(there)
+            gate(
+                there,
+                Path(options.out, f"story-{number}.json"),
+                "--all",
+                "--base",
+                "HEAD~1",
+                *worker(options),
+            )
+
+
+def worker(options: argparse.Namespace) -> tuple[str, ...]:
+    return ("--python", options.python) if options.python else ()
 
 
 def planted(options: argparse.Namespace) -> None:
@@ -212,7 +245,7 @@ def planted(options: argparse.Namespace) -> None:
                 out,
                 "--limit",
                 str(options.limit),
-                *(("--python", options.python) if options.python else ()),
+                *worker(options),
             )
 
 
@@ -445,7 +478,18 @@ def main() -> None:
     )
     parser.add_argument(
         "what",
-        choices=("untouched", "planted", "ways", "builds", "table", "record", "resample", "exact", "place"),
+        choices=(
+            "untouched",
+            "planted",
+            "ways",
+            "builds",
+            "story",
+            "table",
+            "record",
+            "resample",
+            "exact",
+            "place",
+        ),
     )
     parser.add_argument("folders", nargs="*", metavar="FILE|DIR")
     parser.add_argument("--out", default="gate-figures")

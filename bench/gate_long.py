@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
+import math
+import statistics
 import sys
 import tempfile
 import time
@@ -33,11 +34,10 @@ from orbit_remote.common.requests import Job
 
 LANES = 8
 """Builds at once."""
-LEAST, AIM, MOST = 1.020, 1.0225, 1.025
-"""A planted slow-down: at least, wanted, at most."""
-CLOSE = 0.001
-STEP = 1024
-"""Of sizes between two that were measured: those of vectors."""
+AIM = 1.0225
+"""A planted slow-down: it is to be from 1.020 to 1.025."""
+CLOSE = 0.0015
+"""As far as measured sizes may lie from a line."""
 
 
 class LongRuns:
@@ -149,25 +149,30 @@ async def verify(runs: LongRuns, options: argparse.Namespace) -> None:
     )
 
 
-def choose(files: Sequence[str]) -> dict[str, str]:
-    """By file and kernel, the size of `sizes` that is nearest to the aim, or one between two; the later of several files counts."""
+def choose(files: Sequence[str], only: Sequence[str]) -> dict[str, str]:
+    """By file and kernel, the size at which a line through its sizes meets the aim; the later of several files counts. Left out are kernels whose
+    time does not grow so.
+    """
     found: dict[str, dict[str, float]] = {}
     for file in files:
         found |= {key: each["ratios"] for key, each in json.loads(read(file)).items() if each["ratios"]}
     plants: dict[str, str] = {}
     for key, ratios in found.items():
-        near = min(ratios, key=lambda size: abs(ratios[size] - AIM))
-        plants[key] = near if abs(ratios[near] - AIM) < CLOSE else _between(ratios) or near
+        size, off = _on_a_line(ratios)
+        print(f"{key}: {size}, sizes lie within {off:.2%} of a line")
+        if off < CLOSE and (not only or key.rpartition("/")[2] in only):
+            plants[key] = size
     return plants
 
 
-def _between(ratios: dict[str, float]) -> str:
-    """The size at which a line between two neighbours meets the aim; empty where they are not around it, or lie wide apart."""
-    for (small, low), (large, high) in itertools.pairwise(ratios.items()):
-        words, least, most = small.rpartition(" ")[0], int(small.split()[-1]), int(large.split()[-1])
-        if LEAST - 0.01 < low < AIM < high < MOST + 0.01 and most - least > STEP:
-            return f"{words} {round((least + (most - least) * (AIM - low) / (high - low)) / STEP) * STEP}"
-    return ""
+def _on_a_line(ratios: dict[str, float]) -> tuple[str, float]:
+    """The size at which a line by least squares meets the aim, and how far the measured ratios are from the line at most."""
+    words = next(iter(ratios)).rpartition(" ")[0]
+    sizes = [int(size.split()[-1]) for size in ratios]
+    slope, start = statistics.linear_regression(sizes, list(ratios.values()))
+    step = math.gcd(*sizes)
+    off = max(abs(start + slope * size - ratio) for size, ratio in zip(sizes, ratios.values(), strict=True))
+    return f"{words} {round((AIM - start) / slope / step) * step}", off
 
 
 def write(path: str, text: str) -> None:
@@ -220,7 +225,10 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="the Python of the worker")
     options = parser.parse_args()
     if options.what == "choose":
-        write(options.out, json.dumps(choose([str(options.folder), *options.more]), indent=1) + "\n")
+        write(
+            options.out,
+            json.dumps(choose([str(options.folder), *options.more], options.only or ()), indent=1) + "\n",
+        )
         return
     asyncio.run(perform(options))
 

@@ -122,17 +122,17 @@ def screenshots() -> None:
     for name in (test_page_layout.LONG, test_page_layout.LONG[:60]):
         overview = overview.replace(name, "tile")
     for name, html in (("profile-report", page.html(report)), ("server-page", overview)):
-        _pictured(name, html)
+        pictured(name, html)
 
 
-def _pictured(name: str, html: str) -> None:
+def pictured(name: str, html: str, size: str = "1000,900") -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
         file.write_text(html)
         for scheme, number in (("dark", 0), ("light", 1)):
             picture = PICTURES / f"{name}-{scheme}.png"
             subprocess.run(
-                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,900",
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}",
                  f"--blink-settings=preferredColorScheme={number}", f"--user-data-dir={folder}/user",
                  f"--screenshot={picture}", file.as_uri()],
                 check=True, capture_output=True,

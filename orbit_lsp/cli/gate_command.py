@@ -40,14 +40,20 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
         watcher.clear()
         print(visible(f"gate: {text}"), file=sys.stderr, flush=True)
 
+    said: set[str] = set()
+
+    def show(text: str) -> None:
+        """In a log, what is the same for each of a thousand runs is said once."""
+        if text not in said or terminal_text.escapes(sys.stderr):
+            said.add(text)
+            watcher.show("gate", "running", text)
+
     wanted = GateOptions(
         paths, options.base, options.every, question, options.fail_inconclusive, options.again, options.limit
     )
     store = GateStore(user_folders.gate_file, terminal_text.warn)
     try:
-        result = await gate.perform(
-            engine, store, wanted, say, lambda text: watcher.show("gate", "running", text), terminal_text.warn
-        )
+        result = await gate.perform(engine, store, wanted, say, show, terminal_text.warn)
     except (git.GitError, changes.NoBaseError) as error:
         return _failed(options, str(error))
     except NoVariantError as reason:
@@ -85,7 +91,7 @@ def _history(name: str, path: str) -> int:
         )
         return c.EXIT_CODES["infrastructure"]
     out.write_text(page.html(gate_history.page(gates, Path(folder).name)), encoding="utf-8", errors="replace")
-    print(visible(f"{len(gates)} gates in {name}"))
+    print(visible(f"{len(gates)} gate{'' if len(gates) == 1 else 's'} in {name}"))
     return 0
 
 

@@ -42,6 +42,7 @@ def markdown(result: GateResult) -> str:
             name, *cells = _row(kernel)
             last = _escaped(cells[-1])
             cells[-1] = f"**{last}**" if kernel.verdict in ("slower", "failed") else last
+            cells[:3] = [_unbroken(cell) for cell in cells[:3]]
             code = in_a_line(name).replace("`", "'").replace("|", "\\|")
             place = f"`{code}` {_escaped(f'{kernel.file}:{kernel.line}')}"
             parts.append(f"| {_MARKS[kernel.verdict]} | {place} | {' | '.join(cells)} |")
@@ -50,6 +51,11 @@ def markdown(result: GateResult) -> str:
         parts.append("")
     parts += [f"<sub>{_escaped('. '.join(_notes(result)))}.</sub>", ""]
     return "\n".join(parts)
+
+
+def _unbroken(cell: str) -> str:
+    """A cell of times, which a narrow table breaks before the bracket alone."""
+    return cell.replace(" ", "\N{NO-BREAK SPACE}").replace("\N{NO-BREAK SPACE}(", " (")
 
 
 def _ordered(result: GateResult) -> list[GatedKernel]:
@@ -84,6 +90,10 @@ def _signed(ratio: float) -> str:
 def _notes(result: GateResult) -> list[str]:
     head = f"{result.head[:7]}{' with edits' if result.edited else ''}"
     notes = [f"{head} against {result.base_name} on {result.gpu or 'no GPU'}, {gate.time_text(result)}"]
+    if result.head == result.base and not result.edited and not result.kernels:
+        notes.append(
+            "nothing has changed: name another base, as in --base HEAD~1, or compare every kernel with --all"
+        )
     if result.carried is not None:
         notes.append("carried from an earlier gate of the same code: --again measures anew")
     if result.unchanged:

@@ -39,9 +39,13 @@ def test_a_slower_kernel_is_found_and_its_verdict_is_carried(author: Author) -> 
     assert (code, out.splitlines()[0]) == (6, f"saxpy takes 7.5% more time than in main ({short})."), message
     assert f"gate: 1 kernel to compare with main ({short}) on NVIDIA H100 80GB HBM3; false alarms" in message
     assert "the noise of 1 of them is unknown" in message
+    assert message.count("gate: running: the base running\n") == 1, "a log has it once for all runs"
     text = (author.folder / "r.md").read_text()
     assert text.startswith(f"🔴 **saxpy takes 7.5% more time than in main ({short}).**\n\n|  | kernel |")
-    assert "| 🔴 | `saxpy` saxpy.cu:6 | 268 µs | 288 µs | +7.5% (+7.5% to +7.5%) | 9 | **slower** |" in text
+    assert (
+        "| 🔴 | `saxpy` saxpy.cu:6 | 268\xa0µs | 288\xa0µs | +7.5% (+7.5%\xa0to\xa0+7.5%) | 9 | **slower** |"
+        in text
+    )
     (case,) = ET.parse(author.folder / "r.xml").iter("testcase")
     assert (case.get("name"), case.get("line"), [child.tag for child in case]) == ("saxpy", "6", ["failure"])
     (finding,) = json.loads((author.folder / "r.sarif").read_text())["runs"][0]["results"]
@@ -63,6 +67,7 @@ def test_what_is_the_same_is_not_run_unless_all_is_asked_for(author: Author) -> 
     committed(author.folder, saxpy_cu=SAXPY, other_cu=OTHER)
     result, message = gate(author, code=0)
     assert (result["kernels"], message) == ([], "")
+    assert "nothing has changed: name another base, as in --base HEAD~1" in author.orbit("gate")[1]
     write(author, saxpy_cu=SAXPY.replace("{\n", "{  // a comment\n"))
     result, _ = gate(author, code=0)
     assert (result["kernels"], result["unchanged"]) == ([], 1)

@@ -134,3 +134,13 @@ def test_a_base_that_does_not_build_is_said(author: Author) -> None:
     assert kernel["verdict"] == "not compared"
     assert kernel["reason"].startswith("it cannot be compared, because the base: "), kernel
     assert "BUG" in kernel["reason"]
+
+
+def test_without_trust_nothing_of_the_project_is_built(author: Author) -> None:
+    project(author, "make")
+    edit(author, "src/scale.cu", "{}", "{ int now; }")
+    result, message = gate(author, code=0)
+    (kernel,) = result["kernels"]
+    assert kernel["verdict"] == "not compared", message
+    assert kernel["reason"].endswith(f"are not run, because {author.folder} is not trusted")
+    assert not (author.folder / "bench").exists()
