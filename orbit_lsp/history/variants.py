@@ -240,7 +240,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
     path, folder = path_of(target.uri), folder.resolve()
     try:
         revision = git.revision(path, name)
-        if (program := side.job.project_program) and program.tool != "meson":
+        if side.job.project_program:
             return _program_of(session, side, revision, folder)
         made = _side(session, target, revision.text, revision.title, side.plan.lines, action=side.job.action)
         made = replace(made, remarks=(*made.remarks, *revision.remarks))
@@ -317,6 +317,11 @@ def _program_of(session: Session, side: Variant, revision: git.Revision, folder:
     alone = replace(side.job, start=ProgramStart())  # what the kernel's file includes
     if digest == side.digest and not _differing(session, alone, revision)[1]:
         raise UnchangedVariantError(f"{target.key} is the same in {title}: nothing has changed since")
+    if start.driver.tool == "meson":
+        raise UnfitVariantError(
+            f"{start.driver.short} of {title} cannot be built, because Meson builds it: write a launch spec above {target.key}",
+            f"`orbit-lsp draft` proposes one for {target.key}",
+        )
     remarks = () if tree.exists() else git.write_tree(revision.root, revision.commit, str(tree))
     directory = tree / project.relative_to(root)
     if not Path(directory, *start.driver.file.split("/")).is_file():

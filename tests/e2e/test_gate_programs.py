@@ -71,10 +71,11 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Author:
     return Author(tmp_path / "work", str(script))
 
 
-def project(author: Author, tool: str) -> None:
-    if not shutil.which(tool):
+def project(author: Author, tool: str, files: dict[str, str] | None = None) -> None:
+    """A repository with its first commit; a project of other `files` is not built."""
+    if files is None and not shutil.which(tool):
         pytest.skip(f"needs {tool}")
-    write(author.folder, SOURCES | FILES[tool])
+    write(author.folder, SOURCES | (files or FILES[tool]))
     git(author.folder, "init", "-q", "-b", "main")
     git(author.folder, "add", "-A")
     git(author.folder, "commit", "-q", "-m", "x")
@@ -134,6 +135,20 @@ def test_a_base_that_does_not_build_is_said(author: Author) -> None:
     assert kernel["verdict"] == "not compared"
     assert kernel["reason"].startswith("it cannot be compared, because the base: "), kernel
     assert "BUG" in kernel["reason"]
+
+
+def test_the_base_of_a_meson_project_is_refused(tmp_path: Path, recorded_python: str) -> None:
+    """Nothing is built."""
+    author = Author(tmp_path / "meson", recorded_python)
+    build = "project('scaling', 'cuda')\nexecutable('bench', 'src/bench.cpp', 'src/scale.cu')\n"
+    project(author, "meson", {"meson.build": build})
+    edit(author, "src/scale.cuh", "200000", "210000")
+    result, _ = gate(author, "--trust", code=0)
+    (kernel,) = result["kernels"]
+    assert kernel["verdict"] == "not compared"
+    assert (
+        "cannot be built, because Meson builds it: write a launch spec above scale_kernel" in kernel["reason"]
+    )
 
 
 def test_without_trust_nothing_of_the_project_is_built(author: Author) -> None:
