@@ -170,7 +170,7 @@ def by_program(request: Job, folder: Path) -> None:
     assert request.driver
     texts = {path: path.read_text() for path in sorted(folder.rglob("*")) if path.suffix in (".cu", ".cuh")}
     names = [name for text in texts.values() for name in re.findall(r"__global__ void (\w+)", text)]
-    names = [] if "NEVER" in texts[folder / request.driver.file] else names
+    names = [] if "NEVER" in (folder / request.driver.file).read_text() else names
     launches = tuple(
         replace(SAXPY, name=f"{name}(float *, int)", symbol=f"_Z{len(name)}{name}Pfi") for name in names
     )
