@@ -69,7 +69,7 @@ class GateStore:
         return _result(body) if body else None
 
     def every(self) -> list[GateResult]:
-        """All gates that are kept, of any repository, the oldest first."""
+        """Return all gates that are kept, of any repository, the oldest first."""
 
         def work(file: sqlite3.Connection) -> list[tuple[bytes]]:
             return file.execute("select body from gates order by at").fetchall()
@@ -126,7 +126,7 @@ class GateStore:
 
 
 def _result(body: bytes) -> GateResult | None:
-    """None of another version."""
+    """Read a gate; None if another version wrote it."""
     try:
         packed = codec.inflate(body, limits.HISTORY_RUN)
         return codec.build(GateResult, codec.read_json(packed), lenient=True) if packed else None

@@ -211,7 +211,7 @@ def commit_of(folder: str, name: str) -> str:
 
 
 def known(folder: str, names: Sequence[str]) -> set[str]:
-    """Those of some full hashes that a repository has. Blocking. Raises GitError."""
+    """Return those of some full hashes that are commits of a repository. Blocking. Raises GitError."""
     asked = "".join(f"{name}\n" for name in names).encode()
     lines = (
         _git(folder, "cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
@@ -386,7 +386,7 @@ def write_tree(root: str, commit: str, folder: str) -> tuple[str, ...]:
 
 
 def _entries(listing: bytes) -> dict[str, tuple[str, str]]:
-    """The mode and the hash of each path that `ls-tree` or `ls-files --stage` lists."""
+    """Return the mode and the hash of each path that `ls-tree` or `ls-files --stage` lists."""
     entries: dict[str, tuple[str, str]] = {}
     for line in listing.split(b"\0"):
         about, _, place = line.partition(b"\t")
@@ -398,14 +398,14 @@ def _entries(listing: bytes) -> dict[str, tuple[str, str]]:
 
 
 def _is_at(folder: Path, commit: str) -> bool:
-    """Whether a submodule's folder has this commit checked out."""
+    """Return whether a submodule's folder has this commit checked out."""
     with suppress(OSError, GitError):
         return (folder / ".git").exists() and commit_of(str(folder), "HEAD") == commit
     return False
 
 
 def _stays_inside(place: str, target: str) -> bool:
-    """Whether a link of a repository leads to somewhere in it."""
+    """Return whether a link of a repository leads to somewhere in it."""
     return Path(os.path.normpath(Path(place).parent / target)).parts[0] not in ("/", "..")
 
 

@@ -284,7 +284,7 @@ def _with_its_files(
 
 
 def _differing(session: Session, job: Job, revision: git.Revision) -> tuple[list[str], list[str]]:
-    """The files of the repository that a job needs, and those of them that differ in a revision."""
+    """Return the files of the repository that a job needs, and those of them that differ in a revision."""
     root = _real(revision.root)
     tree = closure.closure(job, session.setup.folders, data=(), limit=_CLOSURE_BYTES)
     needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
@@ -298,7 +298,7 @@ def _differing(session: Session, job: Job, revision: git.Revision) -> tuple[list
 
 
 def _program_of(session: Session, side: Variant, revision: git.Revision, folder: Path) -> Variant:
-    """The same program of the project, built in a tree that has all files of the revision. Raises GitError and OSError."""
+    """Return the side whose program is built in a tree that has all files of the revision. Raises NoVariantError, GitError and OSError."""
     root, start, title = _real(revision.root), side.job.start, revision.title
     assert isinstance(start, DriverStart)
     project = _real(side.job.directory or "")

@@ -26,7 +26,7 @@ Point = tuple[int, GatedKernel]
 
 
 def page(gates: Sequence[GateResult], repository: str) -> Page:
-    """`gates` are of one repository, the oldest first."""
+    """Return the page of the gates of one repository, which are given with the oldest first."""
     numbered = list(enumerate(gates, 1))
     timed: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for number, result in numbered:
@@ -50,7 +50,7 @@ def page(gates: Sequence[GateResult], repository: str) -> Page:
 
 
 def _plot(gpu: str, kernels: dict[str, list[Point]]) -> Plot:
-    """The kernels whose time has changed most."""
+    """Plot the kernels whose time has changed most."""
 
     def most(points: list[Point]) -> float:
         return max(abs(math.log(_ratio(points, kernel))) for _, kernel in points)

@@ -54,7 +54,7 @@ def markdown(result: GateResult) -> str:
 
 
 def _unbroken(cell: str) -> str:
-    """A cell of times, which a narrow table breaks before the bracket alone."""
+    """Return a cell of times which a narrow table breaks only before its bracket."""
     return cell.replace(" ", "\N{NO-BREAK SPACE}").replace("\N{NO-BREAK SPACE}(", " (")
 
 

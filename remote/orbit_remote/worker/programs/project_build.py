@@ -207,7 +207,7 @@ class _ProjectWork:
         await self._commands.run(command, f"{name} was not built")
 
     def _repeated(self, folder: str) -> list[str]:
-        """The options of the other copy of the project, as which this one is built; none where that was not configured."""
+        """Return the options of the copy of the project that this one is built as; none if that was not configured."""
         if not (other := _start(self._job).built_as):
             return []
         source = os.path.join(other, self._driver.folder) if self._driver.folder else other
