@@ -8,6 +8,7 @@
     python -P bench/gate.py table DIR...                       the gates that were kept, as tables
     python -P bench/gate.py record RUNS... --name GPU --out bench/gate_runs.json
     python -P bench/gate.py resample bench/gate_runs.json      offline: many gates drawn from the recorded runs
+    python -P bench/gate.py plants RUNS.json BOTH.jsonl        offline: the same with slow-downs as they were measured
     python -P bench/gate.py exact                              offline: the bound, and what is found by noise
     python -P bench/gate.py place                              offline: a gate of equal kernels, the second place 1 % slower
 
@@ -37,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import driver_layouts
 import gate_kernels
+import gate_long
 from gate_kernels import CHECKS
 
 from orbit_remote.common.evidence import sign_bets
@@ -429,6 +431,33 @@ def resample(options: argparse.Namespace) -> None:
         )
 
 
+def plants(options: argparse.Namespace) -> None:
+    """Gates drawn from recorded runs, each kernel slower by what `gate_long.py verify` has measured of its plant."""
+    (_, runs), ratios = recorded(options.folders[0]), gate_long.ratios(options.folders[1])
+    rule, rng = Rule(GateQuestion(len(ratios))), random.Random(3)
+    print(
+        "| kernel | time | slower by, measured | runs of a side | found | pairs |\n|---|---|---|---|---|---|"
+    )
+    found: dict[str, list[bool]] = {}
+    for key, (ratio, count) in sorted(ratios.items(), key=lambda each: each[1]):
+        drawn = [
+            rule.decide(pairs_of(runs[key], rng, ratio - 1, options.block)) for _ in range(options.planted)
+        ]
+        found[key] = [verdict == "slower" for verdict, _ in drawn]
+        pairs = sum(took for _, took in drawn) / len(drawn)
+        print(
+            f"| {key.partition('/')[2]} | {median(runs[key]) / 1e3:.0f} µs | {ratio - 1:.2%} | {count} | "
+            f"{sum(found[key]) / len(drawn):.1%} | {pairs:.1f} |"
+        )
+    chosen = [found[key] for key, (ratio, _) in ratios.items() if ratio >= 1.02]
+    sixty = [sum(rng.choice(each) for each in rng.choices(chosen, k=60)) for _ in range(2000)]
+    enough = sum(count >= 57 for count in sixty) / len(sixty)
+    print(
+        f"\nof sixty of the {len(chosen)} plants of 2 % or more: {sum(sixty) / len(sixty):.1f} found; "
+        f"57 or more in {enough:.1%} of {len(sixty)} drawings"
+    )
+
+
 def exact(options: argparse.Namespace) -> None:
     """The bound on false alarms, and what is found by noise; nothing is drawn."""
     del options
@@ -484,6 +513,7 @@ def main() -> None:
             "ways",
             "builds",
             "story",
+            "plants",
             "table",
             "record",
             "resample",
