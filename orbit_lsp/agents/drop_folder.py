@@ -105,7 +105,7 @@ class DropFolder:
         await asyncio.gather(*self._work)
 
     async def follow(self, changes: AsyncIterator[Any], keep_s: float) -> None:
-        """Answer files as they come: `changes` says when to look, and does so now and then without a change too."""
+        """Answer files as they come. `changes` wakes it, also now and then without a change."""
         self._stays, self._quiet_s = True, _QUIET_S
         await self.look()
         async for _ in changes:
@@ -116,7 +116,7 @@ class DropFolder:
                 log.error("%s", error)
 
     async def look(self) -> bool:
-        """Take the files that have stopped changing; True if some may still be written."""
+        """Take the files that have stopped changing. Return True if some may still be being written."""
         if self._stays and (trouble := self._queue.store.trouble()):
             if not self._told:
                 self._tell(f"files are not taken now: {trouble}")
@@ -236,7 +236,7 @@ class DropFolder:
             await asyncio.sleep(_AGAIN_S)
 
     async def _written(self, name: str, content: dict[str, Any]) -> bool:
-        """Return whether the result is in its place; a watcher that stays waits until it can be written."""
+        """Return whether the result is in its place. A watcher that stays tries again until it can be written."""
         said = False
         while True:
             try:

@@ -58,7 +58,7 @@ _SECONDS = {
 
 
 def _first(*names: str) -> tuple[Option, ...]:
-    """Return the first counter that is known, as it is."""
+    """Return the first counter that is known, unchanged."""
     return tuple(((name,), lambda known: known[0]) for name in names)
 
 

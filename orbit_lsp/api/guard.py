@@ -147,7 +147,7 @@ class Guard:
         return _too_large(self._limits) if int(length[:20]) > self._limits.body else None
 
     def _knows(self, given: Sequence[str]) -> bool:
-        """Return whether one of these texts is the token, or the cookie that a browser got for it."""
+        """Return whether one of these texts is the token, or the cookie that a browser got in exchange for it."""
         token = self._limits.token
         return any(
             hmac.compare_digest(each.encode(), right.encode())

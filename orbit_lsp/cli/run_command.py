@@ -81,7 +81,7 @@ def _locate(runs: Scheduler) -> None:
 
 
 async def _answer(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
-    """Do what the command asks for; returns its exit code."""
+    """Do what the command asks for, and return its exit code."""
     session, places, runs = engine.session, engine.places, engine.runs
     if options.command == "doctor":
         from orbit_lsp.cli.machine import doctor_command

@@ -31,7 +31,7 @@ def escapes(stream: TextIO) -> bool:
 
 
 def refused(text: str, *, as_json: bool) -> int:
-    """Print why a command line cannot be carried out, with --json as an object too; its exit code."""
+    """Print why a command line cannot be carried out, with --json as an object too. Return the exit code."""
     if as_json:
         print(json_results.failure("usage", text))
     print(visible(f"orbit-lsp: error: {text}"), file=sys.stderr)

@@ -30,7 +30,7 @@ def follow(tree: SentTree, patterns: Sequence[str]) -> None:
 
 
 def mount(tree: SentTree) -> None:
-    """Let travel all of the folder but hidden files, Python's own caches and its virtual environments."""
+    """Pack the whole folder for the job, but for hidden files, Python's own caches and its virtual environments."""
     search = _DataSearch(tree, mounted=True)
     search.walk([_ANY])
     if search.looked_at > _MOST_LOOKED_AT:
@@ -86,7 +86,7 @@ class _DataSearch:
         return self.looked_at > _MOST_LOOKED_AT or self.tree.too_many
 
     def _folder(self, folder: str, parts: list[str]) -> Iterator[tuple[str, list[str]]]:
-        """Take the files in a folder that the parts of a pattern match; folders to go on with come back."""
+        """Take the files in a folder that match the parts of a pattern. Return the folders to go on with."""
         part, rest = (parts[0], parts[1:]) if parts else (_ANY, [])
         anywhere = part == _ANY
         if anywhere and rest:

@@ -283,7 +283,7 @@ class _ImportWalk:
                 return
 
     def _import(self, folders: Sequence[str], module: Sequence[str]) -> list[str]:
-        """Take what importing `module` runs; returns the folders in which its submodules are looked up."""
+        """Take the files that importing `module` runs. Return the folders in which its submodules are looked up."""
         for part in module:
             if not part.isidentifier():
                 return []

@@ -136,7 +136,7 @@ def _next(words: Iterator[str]) -> list[str]:
 
 
 def follow(tree: SentTree, job: Job, read: Sequence[str]) -> None:
-    """Let travel what the job's file includes; `read` are files that an earlier build is known to have read."""
+    """Add to the closure what the job's file includes. `read` are files that an earlier build is known to have read."""
     _IncludeWalk(tree, job).run(read)
 
 

@@ -227,7 +227,7 @@ class _Collected:
         return bool(by_itself) and not self.by_command
 
     def read(self, file: str, text: str) -> None:
-        """Take what a build file says, but for what it says together with others: that is read later."""
+        """Take what one build file says by itself. What it says only together with other files is read later."""
         named: dict[str, str] = {}
         known = False
         try:
@@ -317,7 +317,7 @@ class _Collected:
         return named | dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
 
     def _understood(self, file: str, text: str) -> None:
-        """Say that a build file names the source, where no reader found out what it gives the compiler for it."""
+        """Note a build file that names the source, where no reader found out what it gives the compiler for it."""
         name = os.path.basename(self.path)
         if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text):
             self.naming.append(file)
@@ -513,7 +513,7 @@ def compiles_host_sources(path: str, root: str, listed: elsewhere.Listed | None 
 
 
 def _without_remarks(file: str) -> str:
-    """Return the text of a build file without its comments, "" where it cannot be read."""
+    """Return the text of a build file without its comments, or "" if it cannot be read."""
     try:
         return without_comments(regular_files.text(file, BUILD_FILE))
     except (OSError, ValueError):

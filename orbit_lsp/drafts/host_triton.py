@@ -52,7 +52,9 @@ def draft(subject: DraftSubject, body: triton.Body, tree: ast.Module) -> list[Dr
 def launch(
     subject: DraftSubject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
 ) -> HostLaunch | None:
-    """Return what the same launch is compiled with; `drivers` are files that call functions of this one."""
+    """Return how host code launches the kernel: the statements that prepare its arguments, and what is guessed or
+    unknown of them. `drivers` are files that call functions of this one.
+    """
     read = _read(subject, body, tree, drivers)
     if read is None:
         return None

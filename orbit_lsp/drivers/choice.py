@@ -66,7 +66,7 @@ class DriverChoice:
         self._package = project.package(place)
 
     def route(self, step: Step, module: Module, unit: CodeUnit) -> Route | None:
-        """Return the route to a unit at the end of a way, None where it is no driver."""
+        """Return the route to a unit at the end of a way, or None if the unit is no driver."""
         kind: Literal["pytest", "script"] = "pytest"
         place = step.symbol.place
         pytest = self._pytest(posixpath.dirname(place))

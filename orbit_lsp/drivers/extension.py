@@ -132,7 +132,7 @@ class NearTexts:
 
 
 def bindings(near: NearTexts, kernel: str) -> Bindings:
-    """Return what leads from a kernel of a C++ text to Python."""
+    """Return the bindings that lead from a kernel of a C++ text to Python."""
     names: dict[str, tuple[str, ...]] = {}
     base = kernel.rpartition("::")[2]
     if not near.bind and not near.export:

@@ -170,7 +170,7 @@ def chain_of(node: ast.AST | None) -> Chain | None:
 
 
 def bound(node: ast.Import | ast.ImportFrom) -> dict[str, Import]:
-    """Return what an import binds: a name -> the module, and the name in it where there is one."""
+    """Return the names that an import binds. Each leads to its module, and to the name in it if there is one."""
     if isinstance(node, ast.Import):
         return {
             alias.asname or alias.name.split(".")[0]: Import(
@@ -372,7 +372,7 @@ def _length(node: ast.expr) -> int:
 
 
 def _walk(unit: CodeUnit, root: ast.AST) -> set[str]:
-    """Note in `unit` what a tree refers to; returns the names that are bound in it."""
+    """Note in `unit` what a tree refers to. Return the names that are bound in it."""
     local: set[str] = set()
     words: set[str] = set()
     waiting: list[tuple[ast.AST, str]] = [(root, "")]

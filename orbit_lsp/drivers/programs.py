@@ -136,7 +136,7 @@ class Programs:
         return self._included[place]
 
     def _closure(self, place: str) -> set[str]:
-        """Return a text and all that it includes."""
+        """Return a text together with every text that it includes."""
         if place not in self._closures:
             seen = self._closures[place] = {place}
             waiting = [place]

@@ -64,7 +64,7 @@ class Project:
         self._tops: dict[str, list[str]] = {}
 
     def forget(self) -> bool:
-        """Forget what may no longer hold; whether anything changed."""
+        """Forget what may no longer hold. Return whether anything changed."""
         changed = self.index.changed_places
         if not changed:
             return False
@@ -76,7 +76,7 @@ class Project:
         return True
 
     def module(self, place: str) -> Module | None:
-        """Return a file's module, None for what is no file that was indexed."""
+        """Return a file's module, or None for a file that was not indexed."""
         if place not in self.index.files:
             return None
         known = self._modules.pop(place, None)
@@ -155,7 +155,7 @@ class Project:
     # -- names --------------------------------------------------------------------------------------
 
     def symbol(self, place: str, name: str) -> Symbol | None:
-        """Return where a name of a module is really defined."""
+        """Return the place where a name of a module is really defined."""
         key = (place, name)
         if key not in self._symbols:
             if self._depth == _DEPTH:

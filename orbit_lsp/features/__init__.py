@@ -91,8 +91,8 @@ class Features:
         return iter(self._all)
 
     def of(self, kind: type[F]) -> F:
-        """Return the feature of a class, for the command that turns it on and off, and for a feature that builds on
-        it.
+        """Return the feature of a class. It is for the command that turns a feature on and off, and for a feature
+        that builds on another.
         """
         return next(feature for feature in self._all if isinstance(feature, kind))
 

@@ -37,7 +37,9 @@ class DriverWatch(Feature):
     def __init__(
         self, session: Session, changed: Callable[[set[str]], None], cache: Callable[[], Path]
     ) -> None:
-        """`changed` gets the files whose lenses have changed; `cache` names the file in which what was read is kept."""
+        """Make the watch. `changed` gets the files whose lenses have changed, and `cache` names the file that keeps
+        what was read.
+        """
         self._session = session
         self._changed = changed
         self._cache = cache

@@ -88,7 +88,7 @@ class EveryGpu(Feature):
         self.wanted(uri)
 
     def wanted(self, uri: str) -> asyncio.Task[None] | None:
-        """Compile now, if that has not been done of this text; None where there is nothing to do."""
+        """Compile the text now, unless that has been done already. Return None if there is nothing to do."""
         frozen, file = self._session.freeze(uri), self._session.files.get(uri)
         setup = self._session.setup
         if frozen is None or file is None or not file.builds or setup.settings.every_gpu == "off":

@@ -30,7 +30,9 @@ def pause_s(compile_s: float | None) -> float:
 
 
 def imported(text: str, kernels: tuple[Kernel, ...]) -> str | None:
-    """Return what the import of a Triton file runs: everything but the bodies of its kernels. None for a text that is not Python."""
+    """Return the code that importing a Triton file runs: everything but the bodies of its kernels. Return None if the
+    text is not Python.
+    """
     if len(text) > _LONGEST_PYTHON:
         return None
     try:

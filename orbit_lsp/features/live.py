@@ -50,7 +50,7 @@ class LiveRuns(Feature):
         self._ahead: dict[KernelId, asyncio.Task[None]] = {}
 
     def toggle(self, target: KernelId) -> bool:
-        """Return whether it is on now. Turning it on runs the kernel."""
+        """Turn it on or off, and return whether it is on now. Turning it on runs the kernel."""
         if target in self._session.live:
             self._end(target)
             return False
@@ -60,13 +60,17 @@ class LiveRuns(Feature):
         return True
 
     def saved(self, uri: str) -> None:
-        """Run its kernels; the file is compiled for its figures after that, or now if none can be run."""
+        """Run the kernels of a saved file. The file is compiled for its figures after that, or at once if no kernel
+        can be run.
+        """
         self._pauses.forget(uri)
         if self._of(uri) and not self._run_all(uri):
             self._compile(uri)
 
     def edited(self, uri: str) -> None:
-        """Build once no key follows another; run once typing has paused, where the settings say so."""
+        """Build after the last of several keys in a row. Run once typing has paused for longer, if the settings say
+        so.
+        """
         if not self._of(uri):
             return
         self._keys.edited(uri, _KEYS_S)

@@ -87,7 +87,7 @@ class QuietCompile(Feature):
                 self._context.compiled(uri)
 
     async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
-        """Return whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
+        """Compile the file if it is compiled differently than before. Return whether a compilation has begun."""
         file = self._session.files.get(uri)
         tracker = file.tracker if file else None
         for feature in self._context.features:

@@ -39,7 +39,7 @@ _PREFIX = "compare"
 
 @dataclass(slots=True)
 class _Side:
-    """One of the two versions, and what came of its runs."""
+    """One of the two versions, and the results of its runs."""
 
     variant: Variant | None = None
     ended: list[c.Finished] = field(default_factory=list[c.Finished])

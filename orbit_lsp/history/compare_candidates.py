@@ -1,4 +1,4 @@
-"""The list of what a kernel can be compared with, for an author to choose from."""
+"""The list of things that a kernel can be compared with, for the author to choose from."""
 
 from __future__ import annotations
 

@@ -20,7 +20,9 @@ log = logging.getLogger("orbit.drivers")
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """`driver` is None where none is pinned. What runs have shown before `forgotten`, in seconds since 1970, does not count."""
+    """The driver that an author chose for a kernel, None if they chose none. What runs showed before `forgotten`, in
+    seconds since 1970, does not count.
+    """
 
     path: str
     kernel: str

@@ -111,7 +111,7 @@ class HistoryStore:
         self._complaints: list[str] = []
 
     def keep(self, entry: HistoryEntry, text: str | None) -> int | None:
-        """Add a run with the text that ran, None where that is not of this file; the number of its row."""
+        """Add a run and return the number of its row. `text` is the text that ran, None if that is not of this file."""
         body = (text or "").encode("utf-8", "surrogatepass")
         name = content_hash(body) if text is not None and len(body) <= limits.HISTORY_TEXT.most else None
         row = (
@@ -223,7 +223,7 @@ class HistoryStore:
         return self._read(work, nothing)
 
     def text(self, name: str) -> str | None:
-        """Return the text of this hash; None if it was deleted."""
+        """Return the text with this hash, or None if it was deleted."""
 
         def work(file: sqlite3.Connection) -> bytes | None:
             row = file.execute("select body from texts where hash = ?", (name,)).fetchone()

@@ -360,7 +360,7 @@ class HistoryTracker:
             self._session.results.pinned[target] = pin.driver
 
     def pin(self, target: KernelId, driver: Driver | None) -> None:
-        """Let clicks on a kernel take a driver from now on, or none in particular."""
+        """Make clicks on a kernel take one driver from now on, or no particular one."""
         if driver:
             self._session.results.pinned[target] = driver
         else:
@@ -368,7 +368,7 @@ class HistoryTracker:
         self._keep_pin(target, lambda pin: replace(pin, driver=driver))
 
     def forget_drivers(self, target: KernelId) -> None:
-        """Forget what runs have shown of a kernel's drivers."""
+        """Forget what earlier runs showed of a kernel's drivers."""
         self._session.results.learned.pop(target, None)
         self._keep_pin(target, lambda pin: replace(pin, forgotten=time.time()))
 

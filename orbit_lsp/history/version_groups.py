@@ -1,4 +1,4 @@
-"""A kernel's runs as versions of it, and which of them may be compared."""
+"""The runs of a kernel as versions of it, and which of them may be compared."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class KernelLink:
         await self.process.send("interrupt", [])
 
     async def end_located(self) -> None:
-        """End it, and have it say on which lines its GPU kernels stand."""
+        """End the kernel, and have it say on which lines its GPU kernels stand."""
         await self.process.send("where", [])
 
     async def pass_on(self, receive: Receive) -> EndedKernel:

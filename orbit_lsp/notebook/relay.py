@@ -167,7 +167,7 @@ class Relay:
         following.add_done_callback(self._live.pop)
 
     async def _follow(self, kernel: KernelLink) -> None:
-        """Pass on what the ipykernel sends; when it ends, report that in the cell that waits for it."""
+        """Pass on what the ipykernel sends. When it ends, report that in the cell that waits for it."""
 
         async def receive(channel: str, frames: list[Any]) -> None:
             await self._from_kernel(kernel, channel, frames)
@@ -204,7 +204,9 @@ class Relay:
             kernel.last_cell = cell
 
     def _end_after_last_cell(self, kernel: KernelLink) -> None:
-        """End it once its last cell is both answered and idle: what the cell printed comes in between."""
+        """End the ipykernel once its last cell is both answered and idle. What the cell printed comes between the
+        two.
+        """
         last = kernel.last_cell
         if last and kernel.settled == last and last not in kernel.pending:
             self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))

@@ -130,7 +130,9 @@ class ClientSettings:
         return True
 
     def _look_again(self, host: str) -> None:
-        """Ask anew what there is, where runs went to another machine before: to `host`, or from it."""
+        """Ask anew what the machine has, if runs went to another machine before. That is so if a `host` was set or is
+        set now.
+        """
         if self._session.setup.host != host:
             self._session.setup.machine = None
             self._moved()

@@ -91,7 +91,7 @@ class Compilations:
             self._finder.forget(self._session.path(uri))
 
     async def changed_on_disk(self, path: str) -> list[str]:
-        """Note a file's new content; returns the open files that were built from it."""
+        """Note a file's new content. Return the open files that were built from it."""
         await self._session.disk.note(path)
         if self._finder is not None:
             self._finder.forget(path)

@@ -87,12 +87,16 @@ class Places:
         return self.rental.budgeted(job)
 
     def runner(self) -> LocalRunner | SshRunner:
-        """Return what compiles, and runs what is not rented: of the host of the settings, else of this machine."""
+        """Return the runner that compiles, and that runs whatever is not rented. It is that of the settings' host, or
+        else of this machine.
+        """
         host = self._session.setup.host
         return self._hosts.runner(host) if host else self.local_runner()
 
     def compiler(self, language: str = "cuda") -> LocalRunner | SshRunner:
-        """Return what compiles: the same, or this machine where it can while the host is out of reach."""
+        """Return the runner that compiles: that of the host, or of this machine if the host is out of reach and this
+        machine can compile.
+        """
         here = self._session.setup.machine if self._stands_in.is_set() else None
         able = here and (here.packages.get("triton") if language == "triton" else here.nvcc)
         return self.local_runner() if able else self.runner()
@@ -228,7 +232,7 @@ class Places:
     # -- which place -----------------------------------------------------------------------------
 
     def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
-        """Return what a picker shows -> the GPU that it stands for; `local` is this machine's own."""
+        """Return what a picker shows, and for each entry the GPU that it stands for. `local` is this machine's own."""
         from orbit_lsp.runners.modal import spending
 
         setup = self._session.setup
@@ -293,7 +297,7 @@ class Places:
         return spending.with_ways(failure, self._session.setup, self.rental.costs)
 
     def no_gpu(self, driver: Driver) -> str:
-        """Return what a click on a kernel says that a driver would launch, where no GPU is in reach."""
+        """Return the message for a click on a kernel that a driver would launch, when no GPU is in reach."""
         failure = self.explained(c.Failure("infrastructure", c.NO_GPU))
         return (
             f"orbit: {driver.short} would launch it, and {failure.message}.\n{failure.remedy}\n"

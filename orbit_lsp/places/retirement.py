@@ -1,4 +1,4 @@
-"""Runners that newer settings have replaced: each ends its jobs before it is closed."""
+"""Runners that newer settings have replaced. Each ends its jobs before it is closed."""
 
 from __future__ import annotations
 

@@ -54,5 +54,5 @@ class SshPlaces:
         return runner
 
     async def close(self) -> None:
-        """End what runs there because of this program."""
+        """End what runs there on behalf of this program."""
         await asyncio.gather(*(runner.close() for runner in self._runners.values()))

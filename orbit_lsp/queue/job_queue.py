@@ -200,7 +200,7 @@ class JobQueue:
             await asyncio.to_thread(self._owner.close)
 
     async def _written(self) -> None:
-        """Return once it is written how jobs ended, or once that has failed for `_LAST_S` seconds."""
+        """Return once the ends of jobs are written, or once writing has failed for `_LAST_S` seconds."""
         until = time.monotonic() + _LAST_S
         while (count := self.store.unwritten()) and not await asyncio.to_thread(self.store.write_again):
             if time.monotonic() > until:
@@ -277,7 +277,7 @@ class JobQueue:
         return request
 
     async def cancel(self, job: str) -> StoredJob | None:
-        """End a job, wherever it is, and wait for its end; None where there is no such job."""
+        """End a job, wherever it is, and wait for its end. Return None if there is no such job."""
         if (followed := await self.job(job)) is None or followed.job.over:
             return followed.job if followed else None
         known = followed.job
@@ -660,7 +660,7 @@ class JobQueue:
         self._changed()
 
     async def _look(self) -> None:
-        """Cancel what another process asks to be cancelled, and write what could not be written."""
+        """Cancel what another process asks to have cancelled, and write what could not be written before."""
         said: StoreUnusableError | None = None
         while True:
             await asyncio.sleep(_LOOK_S)

@@ -204,7 +204,7 @@ class JobStore:
         return StoreUnusableError(why) if why else None
 
     def write_again(self) -> bool:
-        """Write what waits for that; False where it has to wait on."""
+        """Write what is waiting to be written. Return False if it has to wait longer."""
         with self._lock:
             kept = [job for job, own in self._own.items() if own.kept]
         if not self._file.write_again():
@@ -540,7 +540,7 @@ class JobStore:
         return self._do(lambda file: file.execute(query, values).fetchall(), writes=False)
 
     def _now(self, rows: list[StoredJob]) -> list[StoredJob]:
-        """Return the jobs of rows with what this process knows of them and has not written."""
+        """Return the jobs of rows, completed with what this process knows of them and has not written yet."""
         return [own.job if (own := self._own.get(job.id)) else job for job in rows]
 
     def _request(self, file: sqlite3.Connection, job: str) -> Request:

@@ -99,7 +99,7 @@ def is_running(name: str) -> bool:
 
 
 def end(kernel: Running) -> bool:
-    """Ask a kernel's process to end, and wait for that; False where it does not."""
+    """Ask a kernel's process to end, and wait for that. Return False if it does not end."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(kernel.pid, signal.SIGTERM)
     until = time.monotonic() + _END_S

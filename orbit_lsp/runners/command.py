@@ -37,5 +37,5 @@ async def run(command: Sequence[str], folder: Path, limit_s: float, mark: str) -
 
 
 async def end(mark: str) -> None:
-    """End what a command with this mark has left, whose starter was killed. Linux only."""
+    """End what a command with this mark has left after its starter was killed. Linux only."""
     await asyncio.to_thread(process_groups.end_marked, mark)

@@ -86,7 +86,7 @@ def _write(scratch: Path, files: Mapping[str, str]) -> None:
 
 
 async def _import(python: str, scratch: Path, environment: Mapping[str, str]) -> None:
-    """Import the candidate in a process that ends with all that it has started, however this ends."""
+    """Import the candidate in a process that ends together with everything it has started."""
     process = await process_groups.start(
         [python, "-P", MAIN, "extensions", scratch / "source" / "candidate.py", scratch],
         env=environment,

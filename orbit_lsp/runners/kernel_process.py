@@ -73,7 +73,7 @@ class RunningKernel(Protocol):
         ...
 
     async def end(self, keep: Keep = "nothing") -> EndedKernel:
-        """Kill the kernel and all that it started."""
+        """Kill the kernel and everything that it started."""
         ...
 
 

@@ -162,7 +162,7 @@ class _Pipes:
         return WorkerError(f"the worker process ended unexpectedly ({how}); its log is in the server's log")
 
     def leave(self) -> None:
-        """Let it end its jobs; its stream ends then."""
+        """Ask the worker to end its jobs. Its stream ends after that."""
         self.writer.close()
 
     def kill(self) -> None:
@@ -275,7 +275,7 @@ class _LocalWorker:
         return events
 
     async def close(self) -> None:
-        """Let it end this runner's jobs, then leave it, or end it where it is this runner's own."""
+        """Ask the worker to end this runner's jobs. Then leave it, or end it if it belongs to this runner alone."""
         self._link.leave()
         try:
             async with asyncio.timeout(_CLOSE_S):
@@ -337,7 +337,7 @@ def _ended_soon(process: int) -> bool:
 
 
 def _encoded(request: Request) -> bytes:
-    """Return a line, as the worker reads it."""
+    """Return a line in the form in which the worker reads it."""
     return c.encode(request).encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -442,7 +442,7 @@ class LocalRunner:
             worker.send(Warm(f"warm-{next(_ids)}", "triton" if language == "triton" else "cuda"))
 
     async def retire(self) -> None:
-        """Close once no job is under way; at once where the wait is cancelled."""
+        """Close once no job is under way, or at once if the wait is cancelled."""
         try:
             await self._jobs.all_ended()
         finally:

@@ -23,7 +23,7 @@ class SentFileError(Exception):
 
 
 def message(job: Job, tree: Closure, run: str) -> dict[str, Any]:
-    """Return the job as it is sent, which `run` names there, with what its files are called."""
+    """Return the job as it is sent, with the names of its files. The host calls it `run`."""
     flags = absolute_flags(job) if job.language == "cuda" else job.flags
     return {
         "job": asdict(replace(job, run=run, flags=flags, roots=tree.roots)),

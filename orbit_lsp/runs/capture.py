@@ -220,7 +220,9 @@ class _Capture:
         return self._run.job.driver.id if self._run.job.driver else "the driver"
 
     async def _replay(self, captured: c.Captured) -> WrittenSpec:
-        """Run the launch spec as a click will. Raises RunFailedError where it is not what was captured."""
+        """Run the launch spec in the same way as a click will. Raises RunFailedError if its launch differs from the
+        one captured.
+        """
         frozen, kernel = self._run.frozen, self._kernel
         text, definition, at, old = with_spec(frozen, kernel, captured, self._driver)
         content = await asyncio.to_thread(codec.unpacked, captured.data, limits.STORED)

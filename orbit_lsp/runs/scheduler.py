@@ -184,7 +184,7 @@ class Scheduler:
         await self.outcome(job)
 
     async def outcome(self, job: Job, heard: Callable[[c.Event], object] = lambda _: None) -> c.Finished:
-        """Run a job without storing its result; `heard` is called with each of its events."""
+        """Run a job without storing its result. Each of its events is passed to `heard`."""
         finished: c.Finished | None = None
         runner = await self._runner(job)
         async with aclosing(runner.run(job)) as events:
@@ -319,7 +319,7 @@ class Scheduler:
     # -- cancelling ---------------------------------------------------------------------------
 
     def cancel(self, target: KernelId) -> bool:
-        """Cancel whatever is under way for `target`; False where nothing is."""
+        """Cancel whatever is under way for `target`. Return False if nothing is."""
         return self._cancel_each(
             run for run in self.under_way() if run.action != "compile" and target in run.targets
         )

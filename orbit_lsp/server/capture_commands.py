@@ -79,7 +79,7 @@ async def _capture(ls: OrbitServer, target: KernelId, driver: Driver, launch: in
 
 
 async def _write(ls: OrbitServer, written: WrittenSpec) -> None:
-    """Put the launch spec above the kernel where it stands now, and its tensors into their file."""
+    """Put the launch spec above the kernel's present place, and write its tensors into their file."""
     edit = capture.edit_now(ls.session, written)
     file = ls.session.files.get(written.target.uri)
     workspace = ls.client_capabilities.workspace

@@ -484,7 +484,7 @@ def start_on_all(ls: OrbitServer, target: KernelId, named: Sequence[str] | None)
 
 
 async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, target: KernelId) -> None:
-    """The table in the log; the hover has it too."""
+    """Write the comparison's table to the log. The hover shows it too."""
     if task:
         await asyncio.wait([task])
     if comparison := ls.session.results.multi_gpu.get(target):

@@ -256,7 +256,7 @@ def opened(ls: OrbitServer, uri: str) -> None:
 
 
 async def prepare(ls: OrbitServer, uri: str) -> None:
-    """Return what an opened file asks for, once the settings are known and its text is scanned."""
+    """Return the work that an opened file needs, once the settings are known and its text is scanned."""
     from orbit_lsp.history import compare_candidates
     from orbit_lsp.state.session import path_of
 

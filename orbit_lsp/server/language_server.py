@@ -181,7 +181,7 @@ class OrbitServer(LanguageServer):
             await end_tasks()
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
-        """A task of our own, kept until it ends."""
+        """Start a task of our own, and keep it until it ends."""
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -218,7 +218,7 @@ class OrbitServer(LanguageServer):
         return spec_cache.is_settled(self.session, uri)
 
     async def settle(self, uri: str) -> None:
-        """Make it so beside the event loop."""
+        """Scan a file and check its launch specs outside of the event loop."""
         from orbit_lsp.specs import spec_cache
 
         await spec_cache.settle(self.session, uri)

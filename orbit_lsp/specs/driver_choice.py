@@ -16,7 +16,9 @@ LIVE_S = 3.0
 
 
 def chosen(session: Session, target: KernelId) -> Driver | None:
-    """Return the driver that a click takes; None where the kernel has none, or its file's own program comes first."""
+    """Return the driver that a click takes. Return None if the kernel has none, or if its file's own program comes
+    first.
+    """
     if pinned := pin(session, target):
         return pinned
     learned = _learned(session, target)
@@ -71,7 +73,7 @@ def _runs_here(session: Session, driver: Driver) -> bool:
 
 
 def pin(session: Session, target: KernelId) -> Driver | None:
-    """Return the driver that the author has chosen for a kernel, if it is still there."""
+    """Return the driver that the author chose for a kernel, if it still exists."""
     pinned = session.results.pinned.get(target)
     return pinned if pinned and _is_there(session, target, pinned) else None
 

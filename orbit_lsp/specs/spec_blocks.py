@@ -41,7 +41,7 @@ def target(kernel: Kernel) -> SpecTarget:
 
 
 def lines_of(version: int, text: str) -> SpecLines:
-    """Return a text of which nothing has been read yet."""
+    """Return a text split into lines, before anything has read it."""
     if (
         "rbit" not in text and "RBIT" not in text
     ):  # most have none: the spec modules are not imported for them

@@ -148,7 +148,7 @@ class Document:
             self._split = text, split_lines(text)
 
     def apply(self, version: int, changes: list[TextChange], encoding: Encoding) -> None:
-        """Take the changes in order, each in the text that the one before it left. Raises TooLongError."""
+        """Apply the changes in order, each to the text that the one before it left. Raises TooLongError."""
         many = len(changes) > _MANY
         size = len(self.text)
         for change in changes:

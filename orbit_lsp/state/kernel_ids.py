@@ -8,7 +8,7 @@ from orbit_lsp.kernels import Kernel, Scan
 
 
 class KernelId(NamedTuple):
-    """Names a kernel across edits; its place is always looked up in the present text."""
+    """The name of a kernel across edits. Its place is always looked up in the present text."""
 
     uri: str
     key: str

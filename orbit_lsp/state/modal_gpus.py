@@ -115,7 +115,7 @@ def rate_name(gpu: str) -> str:
 
 
 def _split(name: str) -> tuple[str, int]:
-    """Return name and number of GPUs: `H100` and 2 for `H100!:2`. The number is 0 where the text is no number."""
+    """Return the name and the number of GPUs: `H100` and 2 for `H100!:2`. The number is 0 if the text has no number."""
     kind, colon, number = name.strip().partition(":")
     count = int(number) if re.fullmatch(r" ?[0-9]", number) else 0
     return kind.strip().removesuffix("!"), count if colon else 1
@@ -127,6 +127,8 @@ def _known(kind: str) -> ModalGpu | None:
 
 
 def _words(name: str) -> str:
-    """Return a name in lower case, with a space for each hyphen or underscore: `rtx pro 6000`; `rtx 4090` for `RTX4090`."""
+    """Return a name in lower case, with spaces for hyphens and underscores: `rtx pro 6000`. `RTX4090` becomes `rtx
+    4090`.
+    """
     plain = " ".join(re.split(r"[\s_-]+", name.strip().lower()))
     return re.sub(r"\b(rtx|gtx)(?=\d)", r"\1 ", plain)

@@ -118,7 +118,7 @@ class RunSetup:
         return next((device for device in self.machine.devices if device.index == self.settings.device), None)
 
     def lacks_gpu(self) -> bool:
-        """Return whether it is known that runs have no GPU: this machine has none, and they go nowhere else."""
+        """Return whether runs are known to have no GPU: this machine has none, and no other place is set."""
         return (
             self.machine is not None
             and not self.machine.devices

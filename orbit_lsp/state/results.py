@@ -365,7 +365,7 @@ class Results:
         return tuple(sorted({level for target, level in self.listings if target.uri == uri}))
 
     def keep_problems(self, source: str, about: dict[str, Problems]) -> set[str]:
-        """Replace everything that `source` reported; returns the uris whose diagnostics changed."""
+        """Replace everything that `source` reported. Return the uris whose diagnostics changed."""
         gone = {uri for known, uri in self.problems if known == source}
         for uri in gone:
             del self.problems[source, uri]

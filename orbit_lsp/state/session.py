@@ -293,7 +293,7 @@ class Session:
             file.tracker = kernels.tracker(language, macros=self.macros(), headers=headers)
 
     async def look_for_headers(self, uri: str, folders: tuple[str, ...]) -> None:
-        """Scan a CUDA file again where its macros may be defined in other folders than before."""
+        """Scan a CUDA file again, if its macros may now be defined in other folders than before."""
         file = self.files.get(uri)
         if file is None or file.include_folders == folders:
             return

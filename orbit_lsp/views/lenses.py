@@ -87,7 +87,7 @@ def are_news(session: Session, uri: str) -> bool:
 
 
 def _drawn(shown: list[lsp.CodeLens]) -> list[tuple[int, object]]:
-    """Return what of lenses is drawn: not where their lines end."""
+    """Return the parts of lenses that an editor draws. The ends of their lines are not among them."""
     return [(lens.range.start.line, lens.command) for lens in shown]
 
 
@@ -179,7 +179,7 @@ def _as_it_is(command: lsp.Command) -> lsp.Command:
 
 
 def _without_gpu(command: lsp.Command) -> lsp.Command:
-    """Return the driver's name alone, where there is one."""
+    """Return the driver's name alone, if there is a driver."""
     run, colon, driver = command.title.partition(": ")
     named = command.command == "orbit.run" and colon and run.startswith("▶ Run on ")
     return replace_title(command, f"▶ Run{colon}{driver}") if named else command

@@ -67,7 +67,7 @@ class Journal:
         self._lock.close()
 
     def write(self, step: str, state: State, iteration: int = 0, data: dict[str, Any] | None = None) -> None:
-        """Add a line; on the disk when this returns. Raises OSError."""
+        """Add a line, which is on the disk when this returns. Raises OSError."""
         entry = JournalEntry(step, state, iteration, clock(), data or {})
         record = {"step": step, "state": state, "iteration": iteration, "at": entry.at, "data": entry.data}
         line = _line(record | {"check": _check(record)})
@@ -106,7 +106,7 @@ class Journal:
         return total + max(0.0, clock() - began)
 
     def beat(self, values: dict[str, Any]) -> None:
-        """Say what goes on. Raises OSError."""
+        """Say what goes on now. Raises OSError."""
         record = {"pid": os.getpid(), "at": time.time(), **values}
         regular_files.replace(self.folder / HEARTBEAT, json.dumps(record, indent=2).encode() + b"\n")
 

@@ -55,7 +55,9 @@ class LoopSubject:
         return regular_files.read(self.path, limits.SOURCE)
 
     def put(self, content: bytes) -> None:
-        """Write the kernel file, and no other; it keeps its mode, and readers find it whole. Raises OSError."""
+        """Write the kernel file and no other. The file keeps its mode, and readers always find it whole. Raises
+        OSError.
+        """
         with suppress(OSError):
             if self.content() == content:
                 return

@@ -302,7 +302,7 @@ def _token() -> str:
 
 
 def _counters(machine: c.Machine, gpu: str) -> list[str]:
-    """Return what counts launches in a profile."""
+    """Return the tools that count launches in a profile."""
     profiler = machine.profiler
     if profiler and profiler.permitted is False:
         return []

@@ -65,7 +65,7 @@ async def _main(options: argparse.Namespace) -> int:
 
 
 def _prices(places: Places) -> str:
-    """Return what renting costs: an author wants to know it before making a token."""
+    """Return the prices of renting. An author wants to know them before making a token."""
     modal = places.settings.now.modal
     table = render([gpu_table.prices(places.rental.costs, modal.idle_s)], markdown=False)
     limit = units.money(modal.budget_usd)

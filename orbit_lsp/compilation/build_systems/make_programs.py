@@ -107,7 +107,7 @@ class _Made:
         return name if linked and name not in self._phony else None
 
     def _sources(self, name: str, rule: makefiles.MakeRule, depth: int = 4) -> Iterator[str]:
-        """Yield what a rule's target is made of, through objects and libraries, as the Makefile names it."""
+        """Yield the files that a rule's target is made of, through objects and libraries, as the Makefile names them."""
         stem = name if "%" in rule.targets else ""
         named = [each.replace("%", stem) for each in rule.needs]
         named += [

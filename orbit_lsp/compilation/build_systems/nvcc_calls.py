@@ -112,7 +112,7 @@ def _uses(text: str, name: str) -> bool:
 
 
 def _assign(values: dict[str, str], text: str, start: int, end: int) -> None:
-    """Note what plain assignments in a part of a shell script set."""
+    """Note what the plain assignments in a part of a shell script set."""
     for match in islice(_ASSIGNED.finditer(text, start, end), _MOST_ASSIGNED):
         name, written = match[1], match[2] or match[3] or ""
         made = _with_values(written, values) if len(written) < _LONGEST_VALUE else "$"

@@ -107,7 +107,7 @@ among their own.
 
 
 def without_comments(text: str) -> str:
-    """Return a text without its lines that begin with `#`; the others keep their numbers."""
+    """Return a text without the lines that begin with `#`. The other lines keep their numbers."""
     return _COMMENT.sub("", text)
 
 
@@ -141,7 +141,7 @@ def in_folder(command: str) -> DatabaseCommand:
 
 
 def option_folders(file: str, text: str, root: str) -> Iterator[Folder]:
-    """Yield the folders of `-I…` in the text of a build file, where all variables in them are known folders."""
+    """Yield the folders of `-I…` in the text of a build file, if all variables in them stand for known folders."""
     starts: dict[str, int] = {}
     for match in _FOLDER_OPTIONS.finditer(text):
         starts.setdefault(match[1].strip('"'), match.start())

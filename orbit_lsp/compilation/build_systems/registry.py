@@ -33,7 +33,7 @@ def names() -> tuple[str, ...]:
 
 
 def build_files() -> BuildFiles:
-    """Return what the search for a kernel's programs asks."""
+    """Return the build files that the search for a kernel's programs reads."""
     return BuildFiles(names(), programs)
 
 

@@ -103,7 +103,7 @@ def read(text: str, path: str, file: str) -> Reading:
 
 
 def _take(call: _XmakeCall, words: list[str], left_out: dict[str, None]) -> list[str]:
-    """Add what a call says for nvcc to `words`, or to what is left out; returns the standard that it sets."""
+    """Add what a call says for nvcc to `words`, or to what is left out. Return the standard that it sets."""
     if call.name in _FILES:
         if call.literal and call.left_out:  # flags for these files alone, maybe
             left_out[_short(call.shown)] = None
@@ -197,7 +197,7 @@ def _beyond(name: str, reached: set[int], *, any_folder: bool) -> Iterator[int]:
 
 
 def _scopes(text: str) -> list[_Scope]:
-    """Return what stands outside of all targets, then the targets and other scopes in their order."""
+    """Return the part outside of all targets first, then the targets and other scopes in their order."""
     tokens = list(islice(_tokens(text), _MOST_TOKENS))
     scopes = [_Scope("", "", [])]
     now, depth, base, calls = scopes[0], 0, 0, 0

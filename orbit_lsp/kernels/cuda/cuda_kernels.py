@@ -124,7 +124,7 @@ class CudaTracker:
             position, scope, conditional = end, region.end_scope, region.end_conditional
 
     def _includes_changed(self) -> bool:
-        """Read the headers again if the included ones have changed; True if that changes macros."""
+        """Read the headers again if the included ones have changed. Return True if that changes macros."""
         if self._headers is None:
             return False
         includes = tuple(include for region in self._regions for include in region.includes)

@@ -154,7 +154,7 @@ class ModalCall(Spawned):
         return [digest for digest in dict.fromkeys(digests) if self.restricted or digest not in self._known]
 
     async def _attempt(self, request: bytes, blobs: dict[str, bytes]) -> dict[str, Any]:
-        """Submit and follow; where the app is not there, put it there first."""
+        """Submit the job and follow it. If the app is not on Modal yet, put it there first."""
         if self.restricted and (size := len(request) + sum(map(len, blobs.values()))) > _INLINE:
             text = f"a restricted run may send {units.size(_INLINE)} of compressed files, and these are {units.size(size)}"
             remedy = "leave files out with `.orbitignore`, or run it without restriction"

@@ -89,7 +89,7 @@ class RentalCosts:
     # -- the ledger ---------------------------------------------------------------------------
 
     def put(self, span: RentedTime, run: str | None = None) -> None:
-        """Record a container's time; the run `run` no longer waits, it is in there."""
+        """Record a container's time. The run `run` no longer waits, because it is in that container."""
         waited = reservation(run, span.gpu) if run else None
         self._later(lambda ledger: ledger.put(span, waited))
 

@@ -223,7 +223,7 @@ class Account:
         return VOLUME
 
     async def stop(self, app: DeployedApp) -> None:
-        """End an app and every container of it."""
+        """End an app and all its containers."""
         await app.handle.stop.aio(client=await self.client())
 
 

@@ -136,7 +136,7 @@ class FarSession:
     # -- what a subclass adds -------------------------------------------------------------------
 
     async def _work(self) -> str:
-        """Open the line and follow it to its end: why it ended."""
+        """Open the line and follow it to its end. Return why it ended."""
         raise NotImplementedError
 
     async def _carry(self, piece: bytes) -> None:
@@ -148,14 +148,14 @@ class FarSession:
         raise NotImplementedError
 
     def _greet(self, greeting: dict[str, Any]) -> None:
-        """The other side is there, and says what it is."""
+        """Take the greeting in which the other side says what it is."""
         raise NotImplementedError
 
     def _trouble(self, error: Exception) -> str:
         raise NotImplementedError
 
     async def _abandon(self) -> None:
-        """End what `_work` has left there: it failed, or was cancelled."""
+        """End what `_work` has left on the other side, after it failed or was cancelled."""
 
     def _settle(self, *, keep: bool) -> None:
         """Settle a session that is over. With `keep`, what it had stays a little."""
@@ -233,7 +233,7 @@ class FarSession:
     # -- its life -----------------------------------------------------------------------------
 
     async def finish(self, why: str, *, keep: bool = False) -> None:
-        """End it; with `keep` what it had stays a little, for the next session."""
+        """End the session. With `keep`, what it had stays a little longer, for the next session."""
         if not self._stopping.done():
             self._stopping.set_result((why, keep))
         await asyncio.wait([self.living])

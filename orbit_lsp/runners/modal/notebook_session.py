@@ -152,7 +152,7 @@ class NotebookSession(FarSession, Spawned):
         return self._trouble(ModalError(await self._failure()))
 
     async def _renewed(self) -> str:
-        """Give signs of life and renew the ledger's row; why it cannot go on."""
+        """Give signs of life and renew the ledger's row until the session cannot go on. Return why."""
         through = renewed = time.monotonic()
         while True:
             await asyncio.sleep(_SIGN_S)

@@ -129,7 +129,7 @@ class ModalRunner:
         """Do nothing: to warm a container would rent it."""
 
     async def retire(self) -> None:
-        """Close once no job is under way; at once where the wait is cancelled."""
+        """Close once no job is under way, or at once if the wait is cancelled."""
         try:
             await self._idle.wait()
         finally:

@@ -55,7 +55,7 @@ class Spawned:
         return self._call is not None and not self.restricted and not self.heard.spoken
 
     def _stage(self, state: c.State, why: str = "") -> None:
-        """Tell where it is."""
+        """Report that the job has reached this state."""
         raise NotImplementedError
 
     def _warm(self) -> bool:
@@ -69,7 +69,7 @@ class Spawned:
         """Take note that the app was not there, and so no container was."""
 
     async def _submit(self, method: str, arguments: Sequence[Any]) -> None:
-        """Spawn it; where the app is not there, put it there first."""
+        """Spawn the job on Modal. If the app is not there yet, put it there first."""
         from modal import exception
 
         if not self._pool.account.suspect:
@@ -133,7 +133,7 @@ class Spawned:
         return unpack(await again(self._call.get.aio))
 
     async def _until_failing(self) -> None:
-        """Return once its containers have failed one after another: it is to be ended then."""
+        """Return once containers of the job have failed one after another. The job then has to be ended."""
         await starts.until_failing(self._function, self.heard, soon=not self._warm())
         self._pool.account.suspect = not self.heard.lost
 
@@ -142,7 +142,9 @@ class Spawned:
         return await starts.trouble(self._function, self._pool.account.known_name, self.heard)
 
     async def _unless_failing(self, work: Coroutine[Any, Any, T]) -> T:
-        """Raises ModalError where its containers fail one after another first; it has been ended then."""
+        """Wait for the job, but raise ModalError if its containers fail one after another. The job has been ended
+        then.
+        """
         doing, failing = asyncio.ensure_future(work), asyncio.ensure_future(self._until_failing())
         try:
             await asyncio.wait([doing, failing], return_when=asyncio.FIRST_COMPLETED)

@@ -55,7 +55,7 @@ class SshPlace:
     spare_idle_s: float = 300.0
 
     def arguments(self, proxy: str) -> list[str]:
-        """Return what the relay of a proxy of that name is started with."""
+        """Return the arguments with which the relay of the proxy with that name is started."""
         return [
             "--proxy", proxy, "--laptop", self.laptop, "--client", self.client, "--release", __version__,
             "--environment", ",".join(self.environment), "--cache-bytes", str(self.cache_bytes),
@@ -109,7 +109,7 @@ class SshConnection:
             self._link.write(line)
 
     async def sent(self) -> None:
-        """Return when the link has taken most of what was sent."""
+        """Return once the link has taken most of what was sent."""
         if self._link:
             await self._link.drain()
 
@@ -340,7 +340,7 @@ class Login:
             await self._stdin.drain()
 
     def said(self) -> str:
-        """Return what ssh has written as errors, its end."""
+        """Return the end of what ssh has written as errors."""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _STDERR))
         return self._stderr.read().decode(errors="replace")

@@ -20,7 +20,9 @@ class Left:
 
 
 async def leave(host: str, python: str = "", *, busy_too: bool) -> Left:
-    """Return what was ended. `busy_too`: jobs that are under way are cancelled. Raises SshError."""
+    """End the host's processes, and return what was ended. `busy_too` cancels the jobs that are under way. Raises
+    SshError.
+    """
     login = await Login.start(SshPlace(host, python), "leave", ["--yes"] if busy_too else [])
     try:
         line = await login.read_line()

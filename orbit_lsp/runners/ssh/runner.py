@@ -275,7 +275,7 @@ class SshRunner:
         self._connection.send({"kind": "warm", "run": f"warm-{next(_ids)}", "language": language})
 
     async def retire(self) -> None:
-        """Close once no job is under way; at once where the wait is cancelled."""
+        """Close once no job is under way, or at once if the wait is cancelled."""
         try:
             await self._jobs.all_ended()
         finally:

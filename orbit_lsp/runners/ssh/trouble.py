@@ -111,7 +111,7 @@ def of_exit(
 
 
 def of_host(host: str, record: dict[str, object]) -> SshError | None:
-    """Return why our first program cannot go on there; None where it can."""
+    """Return why our first program cannot go on there, or None if it can."""
     if "old" in record:
         return SshError(
             f"the Python of {host} is {record['old']!s:.20} ({record.get('python')!s:.200}), and 3.11 or newer is needed",

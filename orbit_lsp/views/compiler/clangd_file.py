@@ -84,5 +84,5 @@ def _toolkit(session: Session) -> str | None:
 
 
 def _quoted(flag: str) -> str:
-    """Return a flag as YAML reads it."""
+    """Return a flag as a YAML string."""
     return flag if re.fullmatch(r"[\w./=+-]+", flag) else "'" + flag.replace("'", "''") + "'"

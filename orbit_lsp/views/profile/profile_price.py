@@ -32,7 +32,7 @@ class _Tool:
     longest_s: float = math.inf
 
     def passes_of(self, kernel_s: float) -> int:
-        """Return how often a kernel that takes so long is launched."""
+        """Return the number of passes for a kernel that takes `kernel_s`."""
         return self.passes if self.passes * kernel_s <= self.longest_s else self.fewer
 
 
@@ -80,7 +80,7 @@ def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Profi
 
 
 def _tool(session: Session, known: KernelStatus) -> _Tool:
-    """Return what counts at a click."""
+    """Return the tool that counts when the user clicks."""
     machine = session.setup.machine
     through, language = known.plan.through, known.kernel.language
     if machine is None or not machine.cupti:

@@ -183,7 +183,7 @@ class ContentStore:
         return sorted(digest for digest in needed if not self._touch(digest))
 
     def put(self, digest: str, content: bytes) -> None:
-        """Raises ValueError where `digest` is not the hash of `content`."""
+        """Store a content. Raises ValueError if `digest` is not its hash."""
         if content_hash(content) != digest:
             raise ValueError(f"{len(content)} bytes came under the hash {digest!r:.100}, which is not theirs")
         if self._touch(digest):
@@ -363,7 +363,7 @@ def open_folder(name: str | Path, within: int | None = None) -> int:
 
 
 def discard(folder: int, name: str) -> None:
-    """Remove whatever `name` is. Folders inside it are first moved up, so that depth costs nothing."""
+    """Remove `name`, whatever it is. Folders inside it are first moved up, so that the depth of a tree costs nothing."""
     waiting = [name]
     moved = 0
     while waiting:

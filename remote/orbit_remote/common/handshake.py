@@ -137,5 +137,7 @@ def decode(line: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def build(cls: type[T], record: dict[str, Any]) -> T:
-    """Raises ValueError where the record is not one; fields of another version are passed over."""
+    """Build a dataclass of this module from a record. Fields of another version are passed over. Raises ValueError if
+    the record is no such dataclass.
+    """
     return codec.build(cls, record, lenient=True)

@@ -21,8 +21,8 @@ TICK_NS = 32
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What recording adds to the time of a launch, in nanoseconds: its median, and the shortest kernel whose time it
-    does not hide.
+    """The time that recording adds to a launch, in nanoseconds: its median, and the length of the shortest kernel
+    whose time it does not hide.
     """
 
     ns: float

@@ -148,7 +148,7 @@ def _made(plain: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) ->
 
 
 def _with_slots(plain: type, body: dict[str, Any], own: dict[str, _FieldFacts]) -> type:
-    """Return the class anew: slots cannot be added to one."""
+    """Return the class made anew with slots, which cannot be added to an existing class."""
     taken = {name for base in plain.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
     body = {name: value for name, value in body.items() if name not in own}
     body.pop("__dict__", None)

@@ -32,7 +32,7 @@ class Limit:
 
     @property
     def exceeded(self) -> str:
-        """Return a clause that says that the limit is exceeded."""
+        """Return a clause that says how the limit is exceeded."""
         return f"it is larger than {self.size}, the limit for {self.what}"
 
 

@@ -212,7 +212,7 @@ def _of(cuda: str) -> tuple[Any, str]:
 
 
 def with_cause(explained: Explained, error: CudaError) -> Explained:
-    """Add the kernel that was launched last: it, or one before it, is what failed."""
+    """Name the kernel that was launched last. That kernel, or one before it, has failed."""
     if error.last_kernel is None:
         return explained
     words = f"; the kernel launched last was {error.last_kernel}"

@@ -276,7 +276,7 @@ class Job:
 
     @property
     def definition(self) -> KernelDefinition | None:
-        """Return where the kernel stands that is asked for; None where none is, or only its name is known."""
+        """Return the place of the kernel that is asked for. Return None if no kernel is, or only its name is known."""
         return self.start.definition if isinstance(self.start, SpecStart) else self.tool_kernel
 
     @property
@@ -299,7 +299,7 @@ class Job:
 
     @property
     def is_traced(self) -> bool:
-        """Say whether torch.profiler records it."""
+        """Say whether torch.profiler records the job."""
         return isinstance(self.start, ProgramStart) and self.start.traced
 
     @property
@@ -312,7 +312,7 @@ class Job:
 
     @property
     def is_script(self) -> bool:
-        """Say whether Python runs it, and not the system."""
+        """Say whether Python runs the file, rather than the system."""
         return self.path.lower().endswith(".py")
 
 

@@ -64,7 +64,7 @@ def profile(
 
 
 def lines(sampled: Sampled, code: LaunchedCode, authorship: Authorship) -> tuple[Line, ...]:
-    """Return the warp samples by the author's lines; nothing where the code has no line information."""
+    """Return the warp samples by the author's lines. Return nothing if the code has no line information."""
     functions = {place.function for place in sampled.places}
     tables: dict[str, dwarf_lines.FunctionLines] = {}
     with contextlib.suppress(ValueError):  # of another kind than is read

@@ -142,7 +142,9 @@ def read(folder: Path) -> ProgramCounts:
 
 
 def begun(folder: Path) -> list[tuple[str, bytes]]:
-    """Return the kernels of which a launch is or was counted, by mangled name, each with its cubin."""
+    """Return the kernels with a counted launch, also one that has only begun. They are by mangled name, each with its
+    cubin.
+    """
     told = [line for file in folder.glob("*.counted") for line in _lines(file) if "begun" in line]
     return [(str(line["begun"]), _code(str(line["begun"]), str(line["code"]), folder)) for line in told]
 
@@ -225,7 +227,7 @@ def _launch(line: dict[str, Any], folder: Path) -> CountedLaunch:
 
 
 def _code(symbol: str, checksum: str, folder: Path) -> bytes:
-    """Return the cubin that was launched: the one of this checksum, or else one that has the kernel."""
+    """Return the cubin that was launched: the one with this checksum, or else one that has the kernel."""
     named = folder / f"{checksum}.cubin"
     for file in (named, *sorted(folder.glob("*.cubin"))):
         with contextlib.suppress(OSError, ValueError):

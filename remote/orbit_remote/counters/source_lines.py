@@ -49,7 +49,9 @@ class Authorship:
         return (self._path, at) if at else (file, line)
 
     def charged(self, frames: Sequence[Frame]) -> tuple[Frame, Frame] | None:
-        """Return the innermost line that is the author's, and the innermost of all; None where none is theirs."""
+        """Return the innermost line that belongs to the author, and the innermost of all. Return None if no line is
+        the author's.
+        """
         for file, line in frames:
             if own := self._author(file):
                 return (own, line), frames[0] if file != frames[0][0] else (own, frames[0][1])

@@ -124,7 +124,9 @@ class Worker:
 
     @modal.method()
     def hello(self, facts: bool = False) -> bytes:
-        """Say that the image starts, or why not; with `facts`, what the container is like. It ends with this."""
+        """Report that the image starts, or why it does not. With `facts`, report what the container is like. The
+        container ends after this.
+        """
         cast("Any", experimental).stop_fetching_inputs()
         return self._container.hello(facts=facts)
 

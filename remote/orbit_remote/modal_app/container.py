@@ -374,7 +374,7 @@ class _ContainerWorker:
             self._process.stdin.flush()
 
     def next(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next event, None where none comes in time. Raises WorkerGoneError where none will come."""
+        """Return the next event, or None if none comes in time. Raises WorkerGoneError if none will come."""
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
@@ -389,7 +389,7 @@ class _ContainerWorker:
         return event
 
     def cancel(self, run: str) -> None:
-        """End a job; where the worker does not say so in time, the worker with it."""
+        """Cancel a job. If the worker does not confirm that in time, end the worker too."""
         self.send(Cancel(run))
         until = time.monotonic() + _END_S
         try:
@@ -409,7 +409,7 @@ class _ContainerWorker:
         self._groups.clear()
 
     def close(self) -> None:
-        """Let it end its work, then end it."""
+        """Let the worker end its work, then end the worker."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()

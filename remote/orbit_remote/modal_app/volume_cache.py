@@ -54,7 +54,9 @@ class VolumeCache:
         self._evicted = False
 
     def bring(self, file: str, kind: Kind, *, again: bool = False) -> None:
-        """Copy into the cache what jobs of `file`, a hash of its name, have left; once, or `again`."""
+        """Copy into the cache what earlier jobs of `file`, a hash of its name, have left. This is done once, or once
+        more with `again`.
+        """
         if (file, kind) in self._brought and not again:
             return
         self._brought.add((file, kind))
@@ -69,7 +71,7 @@ class VolumeCache:
                     self._bring(cache, kind, path)
 
     def keep(self, file: str, kind: Kind, since: float) -> None:
-        """Copy out what a job of `file` made or used after `since`, on the wall clock."""
+        """Copy out of the cache what a job of `file` has made or used after `since`, on the wall clock."""
         with _logged("builds could not be kept"):
             folder = self._volume / kind / file
             with self._cache(kind) as cache:

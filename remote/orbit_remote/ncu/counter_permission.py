@@ -94,7 +94,7 @@ def _capable() -> bool:
 
 
 def _rights() -> tuple[str, ...]:
-    """Return the user and what this process may do."""
+    """Return the user of this process and what it may do."""
     user = str(os.geteuid()) if hasattr(os, "geteuid") else ""
     with contextlib.suppress(OSError):
         match = re.search(

@@ -70,7 +70,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def taken(descriptor: int) -> bool:
-    """Take the lock if it is free; True on success. Does not wait."""
+    """Take the lock if it is free, without waiting. Return True on success."""
     import fcntl
 
     try:

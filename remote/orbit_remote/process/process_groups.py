@@ -222,7 +222,9 @@ class Continued:
 
 
 async def finish(process: asyncio.subprocess.Process) -> int:
-    """Kill the group, wait until its leader is gone, end what had left it; returns the leader's status."""
+    """Kill the group, wait until its leader is gone, and end the processes that left the group. Return the leader's
+    status.
+    """
     kill_group(process.pid)
     status = await exit_status(process)
     _leaders.discard(process.pid)
@@ -281,7 +283,7 @@ def end_strays(ours: Callable[[int, int], bool]) -> None:
 
 
 def stop_below(root: int, stopped: list[int]) -> None:
-    """Stop all that is below a stopped process, and add it to `stopped`. Linux only."""
+    """Stop all processes below a stopped process, and add them to `stopped`. Linux only."""
     while new := [pid for pid in _below(root) if pid not in stopped]:
         for pid in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):

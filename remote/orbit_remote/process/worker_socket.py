@@ -266,7 +266,7 @@ async def stop(spared: Callable[[handshake.Status], bool] | None = None) -> list
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what workers left that were killed: their keys may never be wanted again."""
+    """Remove what killed workers left, because nothing may ever need their keys again."""
     with contextlib.suppress(OSError):
         for lock in folder.glob("*.lock"):
             if not _listens(lock.with_suffix(".sock")):

@@ -64,7 +64,7 @@ class _Driver:
             raise OSError(f"{name} failed with CUDA error {code}")
 
     def lengths(self) -> list[int]:
-        """Launch the kernel `_LAUNCHES` times, back to back; how long each was, in nanoseconds."""
+        """Launch the kernel `_LAUNCHES` times, back to back. Return how long each launch took, in nanoseconds."""
         wanted = ctypes.c_uint64(_LENGTH_NS)
         for at in range(_LAUNCHES):
             place = ctypes.c_uint64(self._notes.value + 8 * at)
@@ -78,7 +78,9 @@ class _Driver:
 
 
 def measure(cache: Path, folder: Path, device: int) -> Overhead:
-    """Raises RecorderUnavailableError or OSError where this GPU's launches cannot be recorded."""
+    """Measure what recording adds. Raises RecorderUnavailableError or OSError if this GPU's launches cannot be
+    recorded.
+    """
     recorder = Native(cache, folder)  # before the context: CUPTI wants to be there when CUDA starts
     driver = _Driver(device)
 

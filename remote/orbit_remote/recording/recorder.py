@@ -84,7 +84,7 @@ class Native:
         return [record for launches in self._follower.fresh() for record in launches.records()]
 
     def end(self, why: str = "") -> None:
-        """Stop recording, for good; more calls do nothing."""
+        """Stop recording for good. More calls do nothing."""
         self._library.orbit_end(why.encode())
 
     def recorded(self) -> RecordedRun:
@@ -100,7 +100,7 @@ class Native:
         self._since = self.timestamp()
 
     def forget(self) -> None:
-        """Drop what was recorded until now, and with it the count of launches that is limited."""
+        """Drop what was recorded so far, and reset the limited count of launches."""
         self._library.orbit_forget()
         self._follower = injection.Follower(self.directory, os.getpid())
 
@@ -204,7 +204,7 @@ Recorder = Native | Kineto | Nothing
 
 
 def begin(cache: Path, directory: Path) -> Recorder:
-    """Record from here on, with what this machine has. Best before the first CUDA call."""
+    """Start recording with what this machine has. It is best called before the first CUDA call."""
     try:
         return begin_native(cache, directory)
     except (injection.RecorderUnavailableError, OSError) as error:

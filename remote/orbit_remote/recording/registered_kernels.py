@@ -23,7 +23,7 @@ def names(text: str) -> frozenset[str]:
 
 
 def has_one(path: str, kernels: frozenset[str]) -> bool:
-    """Return whether a library registers one of these kernels: it has the name as a text. Takes time."""
+    """Return whether a library contains the name of one of these kernels, and so registers it. Takes time."""
     try:
         with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return any(content.find(name.encode()) >= 0 for name in kernels)

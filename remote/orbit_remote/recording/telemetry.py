@@ -244,7 +244,7 @@ class Sampler:
         self._sampled.wait()
 
     def enough(self) -> None:
-        """Take the last sample now: who leaves the block later need not wait for it."""
+        """Take the last sample now, so that leaving the block later does not have to wait for it."""
         self._done.set()
 
     def _watch(self) -> None:

@@ -87,7 +87,9 @@ class Surroundings:
         return re.search(rf"\b{re.escape(name)}\b", self.text) is not None
 
     def number(self, name: str) -> int | None:
-        """Return the integer that a Python file assigns to a name at its top level, if it does so once."""
+        """Return the integer that a Python file assigns to a name at its top level. The file has to assign it exactly
+        once.
+        """
         assigned = re.findall(_ASSIGNED.format(name=re.escape(name)), self.text, re.MULTILINE)
         number = _NUMBER.fullmatch(assigned[0]) if len(assigned) == 1 else None
         return int(number[1]) if number else None

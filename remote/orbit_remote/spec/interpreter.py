@@ -73,7 +73,7 @@ def is_known(name: str, language: Language) -> bool:
 
 
 def evaluate(node: Expression, world: World, scope: SpecScope) -> Value:
-    """Raises SpecError, and UntunedError where a grid depends on autotuning; nothing else."""
+    """Evaluate the expression. It raises nothing but SpecError, and UntunedError if a grid depends on autotuning."""
     return _Interpreter(world, scope).value(node)
 
 

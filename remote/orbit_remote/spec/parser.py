@@ -114,7 +114,7 @@ class SpecParser:
         return Name(token.span, token.text)
 
     def unexpected(self, wanted: str = "") -> NoReturn:
-        """Raises SpecError at the next token; `wanted` is what would be right there."""
+        """Raise SpecError at the next token. `wanted` is what would be right there."""
         token = self.next
         if token.text in _FOREIGN:
             raise SpecError(token.span, _FOREIGN[token.text])

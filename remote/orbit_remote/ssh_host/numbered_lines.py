@@ -30,7 +30,7 @@ class LineOutbox:
         return line
 
     def has_come(self, number: int) -> None:
-        """Forget what the other side has."""
+        """Forget the lines that have reached the other side."""
         while self._kept and self._kept[0][0] <= number:
             self.size -= len(self._kept.popleft()[1])
 
@@ -62,7 +62,7 @@ class LineInbox:
 
 
 def acknowledgement(inbox: LineInbox) -> bytes:
-    """Return the line that says what has come."""
+    """Return the line that acknowledges what has come."""
     return b"=%d\n" % inbox.last
 
 

@@ -77,7 +77,7 @@ class _Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Return once the client is gone for good and nothing of it runs."""
+        """Serve until the client is gone for good and nothing of it runs."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._over.set)
         listener = socket.socket(fileno=self._options.listen)
         server = await asyncio.start_unix_server(self._accept, sock=listener, limit=LINE_LIMIT)

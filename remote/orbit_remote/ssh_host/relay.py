@@ -96,7 +96,7 @@ def _proxy(name: str, arguments: list[str]) -> socket.socket:
 
 
 def connected(path: Path) -> socket.socket | None:
-    """Return a connection, None where nobody listens."""
+    """Return a connection, or None if nobody listens."""
     link = socket.socket(socket.AF_UNIX)
     try:
         link.connect(str(path))
@@ -107,6 +107,6 @@ def connected(path: Path) -> socket.socket | None:
 
 
 def forget(path: Path) -> None:
-    """Remove what a proxy left in the folder."""
+    """Remove the files that a proxy left in the folder."""
     for name in (path, path.with_suffix(".proxylog")):
         name.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ _UNUSED_S = 14 * 86_400.0
 
 
 def contents(home: Path) -> ContentStore:
-    """Return the store of what was sent here."""
+    """Return the store of the contents that were sent here."""
     return ContentStore(home / "files", _STORE_LIMIT)
 
 

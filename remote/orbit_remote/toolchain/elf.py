@@ -98,7 +98,7 @@ class Cubin:
         return [Variable(s.name, s.size) for s in self._symbols if s.type == _OBJECT and s.section and s.size]
 
     def functions(self) -> list[str]:
-        """Return the mangled names of what has code here."""
+        """Return the mangled names of the functions that have code here."""
         return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
 
     def section(self, name: str) -> bytes:

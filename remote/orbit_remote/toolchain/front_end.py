@@ -353,7 +353,7 @@ class FrontEnd:
         return status, out, err
 
     async def _warm(self, plan: _Plan, shim: Path) -> None:
-        """Start cicc, and wait until it has read the head."""
+        """Start cicc, and wait until it has read the beginning of its input."""
         variables = {"LD_PRELOAD": str(shim), "ORBIT_HEAD": plan.expanded, "ORBIT_SOCKET": self._socket}
         self._process = process = await process_groups.start(
             [plan.parse[0], "--no_code_gen", *plan.parse[1:]],

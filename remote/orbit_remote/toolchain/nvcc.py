@@ -124,7 +124,7 @@ def site_packages(python: str | None = None) -> Iterator[Path]:
 
 
 def examine(path: Path) -> Nvcc | Failure:
-    """Ask an nvcc what it is. Answers are kept as long as neither file nor search path change."""
+    """Ask an nvcc what it is. The answer is kept until the file or the search path changes."""
     try:
         status = path.stat()
     except OSError as error:

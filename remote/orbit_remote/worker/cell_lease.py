@@ -70,14 +70,14 @@ class CellLease:
             await self.lend()
 
     async def lend(self) -> None:
-        """Give it back, for a job that this cell has asked for."""
+        """Give the GPU back for a job that this cell has asked for."""
         await self._stop()
         if held := self._held:
             self._held = None
             await held.aclose()
 
     def resume(self, pid: int) -> None:
-        """The job is over; the cell goes on meanwhile."""
+        """Watch for the cell's next use of the GPU after the job is over. The cell went on meanwhile."""
         if self._busy and self._when != "never":
             self._watch(pid)
 

@@ -184,7 +184,7 @@ class Forked:
         return await asyncio.shield(self._ended)
 
     async def close(self) -> None:
-        """End it if it lives, and forget its folder."""
+        """End the process if it lives, and forget its folder."""
         await self._forked.wait()
         self.kill()
         await self.wait()
@@ -192,7 +192,7 @@ class Forked:
         self.forget()
 
     def forget(self) -> None:
-        """Remove its folder; it has ended."""
+        """Remove the folder of a process that has ended."""
         if self.first_context:
             self.first_context.close()
         content_store.remove(self.launches)

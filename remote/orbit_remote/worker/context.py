@@ -110,7 +110,7 @@ class Shared:
             self._spares.idle_s = spare_idle_s
 
     async def free_gpu(self) -> None:
-        """End what waits with a context of its own for the next job."""
+        """End the spare processes that wait for a next job with a GPU context of their own."""
         if self._spares is not None:
             await self._spares.free()
 

@@ -167,7 +167,7 @@ class _Keeper:
                     await self._sockets[name].send_multipart(parts)
 
     async def _end_located(self) -> None:
-        """End the kernel; before, where it has opened a GPU, the driver writes where the warps stand."""
+        """End the kernel. If it has opened a GPU, the driver first writes where the warps stand."""
         assert self._process
         if self._faults and await asyncio.to_thread(self._faults.ask):
             with contextlib.suppress(TimeoutError):

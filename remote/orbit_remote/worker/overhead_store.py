@@ -22,7 +22,7 @@ _LIMIT_S: Final = 20.0
 
 class OverheadStore:
     def __init__(self, folder: Path) -> None:
-        """`folder` has the recorder's builds, and a file of what was measured."""
+        """Make the store. `folder` holds the recorder's builds, and a file with what was measured."""
         self._folder = folder
         self._tried: dict[str, Overhead] = {}
 

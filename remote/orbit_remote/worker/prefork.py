@@ -292,7 +292,7 @@ class PreforkPool:
         raise AssertionError
 
     async def _end_surplus(self) -> None:
-        """End the spares of a batch that is over: what is left measures the GPU's memory, which they hold some of."""
+        """End the spares of a batch that is over. The next job measures the GPU's memory, and they occupy some of it."""
         surplus, self._spares = self._spares[self._wanted :], self._spares[: self._wanted]
         for spare in surplus:
             self.let_go(spare)

@@ -75,7 +75,7 @@ def _sanitizer(devices: Sequence[Device], compiler: str | None) -> str | None:
 
 
 def _cupti(devices: Sequence[Device]) -> str | None:
-    """Return the release of the CUPTI that counts launch specs; None if no CUPTI here can."""
+    """Return the release of the CUPTI that counts launch specs, or None if no CUPTI here can."""
     from orbit_remote.recording import injection
 
     if not devices:

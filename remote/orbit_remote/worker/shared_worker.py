@@ -266,7 +266,7 @@ def _peer(writer: asyncio.StreamWriter) -> int:
 
 
 def _bound_log() -> None:
-    """Begin the log anew where it has become long; it is opened for appending."""
+    """Begin the log anew if it has become long. The log is opened for appending."""
     with contextlib.suppress(OSError):
         if os.fstat(2).st_size > _LOG_BYTES:
             os.ftruncate(2, 0)

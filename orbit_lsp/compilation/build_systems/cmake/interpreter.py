@@ -629,7 +629,7 @@ class CMakeInterpreter:
 
 
 def _range(first: str, last: str, step: str) -> list[str]:
-    """Return the whole numbers of a range as texts; as in CMake, the end is among them."""
+    """Return the whole numbers of a range as texts. As in CMake, the range includes its end."""
     if not (first.isdecimal() and last.isdecimal() and step.isdecimal() and int(step)):
         return []
     return list(map(str, islice(range(int(first), int(last) + 1, int(step)), _MOST_ITEMS + 1)))

@@ -162,7 +162,7 @@ class _Condition:
         return result if self.at == len(self.words) else None
 
     def _next(self, *names: str) -> str:
-        """Return the word that comes, if it is one of these."""
+        """Take the next word if it is one of these, and return it."""
         if self.at < len(self.words):
             word = self.words[self.at]
             if not word.quoted and word.text in names:
@@ -271,7 +271,9 @@ class _Condition:
         return _ordered(how, one, other)
 
     def _value(self, word: CMakeToken) -> str | None:
-        """Return what a comparison takes for a word: the value where it names a variable, else the word."""
+        """Return what a comparison uses for a word: the value if the word names a variable, otherwise the word
+        itself.
+        """
         if "$" in word.text or "\ue000" in word.text:
             return None
         if word.quoted:
@@ -299,7 +301,9 @@ def is_switch(name: str) -> bool:
 
 
 def _of_cuda(how: str, number: str) -> bool | None:
-    """Return the result of a comparison of the CUDA release with one that is older than all that are meant."""
+    """Return the result of comparing the CUDA release with `number`, if that is older than any release that we
+    support.
+    """
     major = re.match(r"\d{1,9}", number)
     return _of_newer(how) if major and int(major[0]) < _OLDEST_CUDA else None
 

@@ -158,7 +158,7 @@ def _linked(
 
 
 def _existing(sources: Sequence[str]) -> Iterator[str]:
-    """Yield the files that sources name, where one is a pattern, too."""
+    """Yield the files that the sources name, and those that match where a source is a pattern."""
     for each in sources:
         folder, name = os.path.split(each)
         if "*" not in each:

@@ -139,7 +139,7 @@ def number(parameter: Parameter, data: bytes) -> int | float | bool:
 
 
 def shown(value: float | bool, dtype: str) -> str:
-    """Return a number as C++ writes it."""
+    """Return a number in the spelling of C++."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -146,5 +146,5 @@ class CudaSpecText(SpecText):
 
 
 def _size(value: int) -> str:
-    """A shift of an `int` ends where `int` does."""
+    """Return a size as C++ text. A size beyond `int` is no shift, because a shift of an `int` overflows."""
     return size_text(value) if value < _MOST else str(value)

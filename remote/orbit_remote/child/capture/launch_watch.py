@@ -129,13 +129,15 @@ class Copies:
         return self._torch.empty(form.shape, dtype=kind, device=self._taken.device)
 
     def launch(self) -> Any:
-        """Launch the kernel as it was launched, on this memory. Returns Triton's compiled kernel."""
+        """Launch the kernel on this memory in the same way as it was launched before. Return Triton's compiled
+        kernel.
+        """
         taken = self._taken
         given = {name: self._passed(value) for name, value in taken.arguments.items()}
         return taken.function.run(grid=taken.grid, warmup=False, **given, **taken.options)
 
     def restore(self) -> None:
-        """Make the memory what it was before the launch."""
+        """Restore the memory to its state before the launch."""
         for block, whole, start in self._bodies:
             whole[start : start + int(block.data.numel())].copy_(block.data)
 
@@ -268,7 +270,7 @@ class LaunchWatch:
         self._first = None if wanted else taken
 
     def is_wanted(self, function: Any, grid: tuple[int, ...], given: Mapping[str, Any]) -> bool:  # noqa: ARG002 - others ask it
-        """Return whether a launch is to be taken; `given` are its arguments and options by name."""
+        """Return whether a launch is to be taken. `given` has its arguments and options by name."""
         wanted = self._wanted
         if wanted.launch is not None:
             return self.seen == wanted.launch

@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def _viewed(self) -> tuple[int, ...]:
-        """The shape before it is expanded."""
+        """Return the shape before it is expanded."""
         sizes = [end - start for start, end in self.kept]
         return tuple(sizes[at] for at in self.order)
 

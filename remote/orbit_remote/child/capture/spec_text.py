@@ -171,7 +171,7 @@ class SpecText:
         return f"tl.{value}"
 
     def _whole(self, name: str, value: int) -> str:
-        """Return a stride by its tensor, as host code has it."""
+        """Return the expression for the stride of a whole tensor in the spec's host code."""
         if name in self._constants or "stride" not in name.lower() or value < 2:
             return size_text(value)
         rest = re.sub(r"strides?|_", "", name.lower())

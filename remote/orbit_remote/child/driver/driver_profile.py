@@ -72,7 +72,7 @@ class DriverProfile(LaunchWatch):
             self.taken = self.every[0]
 
     def relaunch(self, clock: Callable[[], int], synchronise: Callable[[], None]) -> int | None:
-        """Count what was taken. The driver has ended, and its process is still recorded."""
+        """Count the launches that were taken. The driver has ended, but its process is still recorded."""
         self.over = True
         if not self.every:
             return None

@@ -106,7 +106,7 @@ class DriverRun:
                 raise
 
     def _without_gpu(self, error: BaseException, status: int) -> NotRunError:
-        """Return what an error of the driver's is that says that there is no GPU."""
+        """Return a driver's error with the sentence for it, if it says that there is no GPU."""
         first = str(error).partition("\n")[0]
         if self._set.hidden:
             return NotRunError(

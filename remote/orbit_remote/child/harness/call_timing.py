@@ -197,7 +197,9 @@ class CallBench:
     # -- what a round is made of --------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Push out what is in L2 by reads: what a write leaves there would be written back in the call's time."""
+        """Push the contents of L2 out by reading other memory. Written data would be written back during the time of
+        the call.
+        """
         self._sum(self._flush, dim=0, out=self._sink)
 
     def by_events(self, call: Callable[[], Any], lead_ns: int) -> Pair:

@@ -128,7 +128,7 @@ class KernelBench:
         return tensor_data.moved(self._torch, list(cast("list[Any]", made)), self._device)
 
     def call(self, data: Any) -> Any:
-        """The candidate, on inputs that it may write to."""
+        """Call the candidate on inputs that it may write to."""
         return self._new(*data)
 
     def call_reference(self, data: Any) -> Any:

@@ -101,7 +101,7 @@ class Popcorn:
         return None  # problems pass the output along with the inputs
 
     def adopt(self) -> str:
-        """A function has no parameters to give it."""
+        """Adopt no parameters, because a function has none."""
         return ""
 
     def judge(self, data: Any, output: Any, turn: int) -> list[ExplainedCheck]:

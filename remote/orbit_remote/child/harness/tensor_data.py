@@ -53,7 +53,9 @@ def mapped(torch: Any, data: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def refill(torch: Any, into: Any, source: Any) -> bool:
-    """Give the tensors of `into` the content of `source`'s, in place; False where they do not pair up."""
+    """Copy the content of the tensors of `source` into those of `into`, in place. Return False if they do not pair
+    up.
+    """
     if not fits(torch, into, source):
         return False
     pairs = zip(leaves(torch, into, ""), leaves(torch, source, ""), strict=True)

@@ -39,7 +39,7 @@ class Trespass:
 
 
 class _Buffer:
-    """One storage of the spec as kernels see it."""
+    """One storage of the spec, as kernels see it."""
 
     def __init__(
         self, torch: Any, tensor: Tensor, writable: bool, unset: bool, poison: int, apart: bool

@@ -264,7 +264,7 @@ def difference(check: c.Check, name: str) -> str:
 
 
 def definition(job: Job) -> c.Place:
-    """Return the kernel's name where it is defined."""
+    """Return the kernel's name at the place of its definition."""
     assert job.definition is not None
     end = job.definition.name_end
     return c.Place(job.path, job.definition.name_line + 1, end - len(job.definition.name) + 1, end + 1)

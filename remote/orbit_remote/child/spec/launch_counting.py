@@ -29,7 +29,7 @@ def of_each_kernel(every: Iterable[Ready]) -> list[Ready]:
 
 
 def made(ready: Ready) -> dumps.DumpedInstance:
-    """Return what the compiler made of a launch's kernel."""
+    """Return what the compiler made of the launched kernel."""
     facts, code = ready.facts(), ready.code()
     sass = disassembly.listing(code.cubin, facts.symbol)
     texts: dict[Level, bytes] = {
@@ -125,7 +125,7 @@ class Counting:
         return float(begin.elapsed_time(end)) / 1e3
 
     def _record(self, ready: Ready) -> LaunchRecord:
-        """Return what CUPTI records of a launch, which is one kernel."""
+        """Return what CUPTI records of a launch of one kernel."""
         self._recorder.record("serial")
         self._recorder.fresh()
         self._whole(ready.launch)()
@@ -136,7 +136,7 @@ class Counting:
         return recorded[0]
 
     def _whole(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return work that has ended on the GPU when it returns."""
+        """Return only when the work has ended on the GPU."""
 
         def whole() -> None:
             work()

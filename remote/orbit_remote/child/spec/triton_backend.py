@@ -173,7 +173,7 @@ class _TritonLaunch:
 
 
 def facts_of(function: Any, compiled: Any) -> LaunchFacts:
-    """Return what is known of a JIT function that was launched as Triton `compiled` it."""
+    """Return the known facts of a JIT function that was launched as Triton `compiled` it."""
     resources = triton_instances.instance(function, compiled)
     return LaunchFacts(
         resources.symbol,

@@ -190,7 +190,7 @@ def _bound(text: str, names: Sequence[str]) -> Iterator[_Bound]:
 
 
 def _renamed(statement: str, word: re.Match[str]) -> bool:
-    """Say whether an import gives another name to it."""
+    """Say whether an import gives it another name."""
     return re.match(r"\s+as\b", statement[word.end() :]) is not None
 
 

@@ -50,7 +50,7 @@ class Task:
 
 
 def of_file(path: Path) -> Task:
-    """Raises TaskError, OSError, and ValueError where it is not UTF-8."""
+    """Read the task of a file. Raises TaskError, OSError, and ValueError if the file is not UTF-8."""
     return read(regular_files.read(path, limits.TASK).decode())
 
 

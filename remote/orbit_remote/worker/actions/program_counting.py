@@ -118,7 +118,7 @@ async def _concluded(
 async def _without(
     job: Job, context: WorkerContext, finished: c.Finished, counts: ProgramCounts
 ) -> c.Finished:
-    """Return the end of a program of which nothing was counted. Raises UncountedError."""
+    """Return the end of a run in which nothing of the program was counted. Raises UncountedError."""
     if counts.uncounted:
         raise UncountedError(counts.uncounted)
     if finished.exit_code is not None and finished.exit_code < 0:

@@ -216,7 +216,9 @@ class _Checking:
         return _not_launched(Path(job.path).name, job.kernel)
 
     async def _as_it_is(self) -> frozenset[str] | None:
-        """Run the program without a tool; the symbols of what it launches, None where that cannot be recorded."""
+        """Run the program without a tool. Return the symbols of the kernels that it launches, or None if they cannot
+        be recorded.
+        """
         self._context.stage(self._job, "running", "as it is")
         self._plain, recorded, why = await cuda_action.run_recorded(
             self._job, self._context, self._target.command, self._target.environment, self._scratch

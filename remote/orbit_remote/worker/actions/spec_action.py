@@ -61,7 +61,7 @@ class BuiltSpec:
     build: build.BuildResult
 
     def completed(self, finished: c.Finished) -> c.Finished:
-        """Return a job's end with what only its build knows."""
+        """Return a job's end, with the facts that only its build knows."""
         return replace(
             finished,
             toolchain=self.build.toolchain | finished.toolchain,
@@ -122,7 +122,7 @@ async def _build(
     context: WorkerContext,
     scratch: Path,
 ) -> tuple[build.BuildResult, Image | None]:
-    """Raises nothing: without an image the build says what went wrong."""
+    """Build the launch spec. This raises nothing: without an image, the build says what went wrong."""
     names = spec_instances.instances(checked)
     made = await _compile(job, checked, names, device, context, scratch, "")
     if any("overloaded" in problem.message for problem in made.built.problems) and checked.signature:

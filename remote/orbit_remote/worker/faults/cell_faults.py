@@ -27,7 +27,7 @@ class CellFaults:
         folder.mkdir()
 
     def variables(self) -> dict[str, str]:
-        """Return what the environment of the notebook's kernel has more."""
+        """Return the variables that the notebook's kernel needs in its environment for this."""
         return dump_folder.on_request(self._folder) | {NOTEBOOK_CELLS: str(self._folder / "cells")}
 
     def ask(self) -> bool:
@@ -37,7 +37,7 @@ class CellFaults:
         return dump_folder.request(self._folder)
 
     def text(self) -> str:
-        """Return what the dump says, in lines; empty where there is none, or it names no kernel."""
+        """Return the content of the dump as lines. Return nothing if there is no dump, or if it names no kernel."""
         try:
             dump = dump_folder.read_first(self._folder)
         except (OSError, ValueError) as error:

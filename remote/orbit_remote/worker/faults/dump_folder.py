@@ -41,7 +41,7 @@ def on_request(folder: Path) -> dict[str, str]:
 
 
 def request(folder: Path) -> bool:
-    """Ask every process that has a context; False where none has."""
+    """Ask every process that has a context for a dump. Return False if no process has one."""
     asked = False
     for pipe in folder.glob("*.pipe"):
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def all_whole(folder: Path) -> bool:
 
 
 def _is_whole(dump: Path) -> bool:
-    """Return whether nothing more is written to a dump: its process has ended, or it is quiet and can be read."""
+    """Return whether a dump is complete: its process has ended, or the file no longer changes and can be read."""
     if not process_groups.alive(int(dump.stem)):
         return True
     try:

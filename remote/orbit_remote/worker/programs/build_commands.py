@@ -60,7 +60,7 @@ class BuildCommands:
         """The nvcc that a file's own program would be compiled with, "" for none."""
 
     async def run(self, command: Sequence[str], failed: str) -> None:
-        """Run a command of the build; what it says where it fails is the reason. Raises NotBuiltError, OSError."""
+        """Run a command of the build. If it fails, its output is the reason. Raises NotBuiltError, OSError."""
         limit = self._job.build_timeout_s
         ended = await program.run(
             command,

@@ -51,7 +51,7 @@ class _Library:
 async def with_fresh(
     job: Job, context: WorkerContext, act: Callable[[], Awaitable[c.Finished]]
 ) -> c.Finished:
-    """Do what the job asks for, on an extension that is known to be of the saved files."""
+    """Do what the job asks for with an extension that is known to be built from the saved files."""
     work = _ExtensionWork(job, context)
     try:
         await work.prepare()
@@ -128,7 +128,7 @@ class _ExtensionWork:
         return name, folder, [sys.executable, *_IN_PLACE] if name and _declares(folder, name) else []
 
     async def _build(self, folder: str, command: Sequence[str], what: str, failed: str) -> None:
-        """Run the project's command in a folder, and look again at what there is. Raises NotBuiltError, OSError."""
+        """Run the project's command in a folder, and look again at what was built. Raises NotBuiltError, OSError."""
         compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
         build = BuildCommands(self._job, self._context, folder)
         build.compiler = "" if isinstance(compiler, c.Failure) else compiler.path
@@ -138,7 +138,9 @@ class _ExtensionWork:
         self._built = await asyncio.to_thread(self._libraries, await asyncio.to_thread(self._read))
 
     def checked(self, finished: c.Finished) -> c.Finished:
-        """Return the end of the run, refused where what it loaded is older than the sources. Takes time."""
+        """Return the end of the run. The run is refused if an extension that it loaded is older than the sources.
+        Takes time.
+        """
         if self._remark:
             finished = replace(finished, remarks=(self._remark, *finished.remarks))
         if not self._built and finished.failure and _absent_module(finished.failure.message):
@@ -248,7 +250,7 @@ class _ExtensionWork:
         return "", []
 
     def _setup_folder(self) -> str:
-        """Return the nearest folder above the file that pip can install; empty if there is none."""
+        """Return the nearest folder above the file that pip can install, or "" if there is none."""
         return next(
             (
                 each
@@ -268,7 +270,7 @@ def _text(path: str) -> str:
 
 
 def _absent_module(message: str) -> str:
-    """Return the name of the module that an import did not find; empty if the message tells of something else."""
+    """Return the name of the module that an import did not find, or "" if the message is about something else."""
     if found := re.search(r"No module named '([\w.]+)'", message):
         return found[1]
     found = re.search(

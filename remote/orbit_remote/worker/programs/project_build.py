@@ -355,6 +355,6 @@ def _is_unit(path: str) -> bool:
 
 
 def shown(paths: Sequence[str], root: str) -> str:
-    """Return the first paths as a sentence has them, in the project's folder without it."""
+    """Return the first paths as a sentence names them. Those in the project's folder are relative to it."""
     names = [os.path.relpath(path, root) if path.startswith(root) else path for path in paths[:3]]
     return ", ".join(names)

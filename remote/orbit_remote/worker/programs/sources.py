@@ -83,7 +83,9 @@ def read(root: str, starts: Iterable[str], folders: Sequence[str] = ()) -> Progr
 
 
 def unsaved(read: ProgramSources, folder: str, texts: Mapping[str, str]) -> str | None:
-    """Return the first of an editor's texts, by paths in `folder`, that is not what was read from the disk."""
+    """Return the first of an editor's texts that differs from what was read from the disk. They are by their paths in
+    `folder`.
+    """
     for place, text in sorted(texts.items()):
         path = os.path.join(folder, *place.split("/"))
         known = read.files.get(path)
