@@ -35,7 +35,6 @@ PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 EDITORS = ROOT / "docs" / "guide" / "editors.md"
 MODAL = ROOT / "docs" / "guide" / "modal.md"
 LAUNCH_SPECS = ROOT / "docs" / "guide" / "launch-specs.md"
-SCREEN = ROOT / "docs" / "dev" / "screen.md"
 BUTTONS = ROOT / "docs" / "dev" / "buttons.json"
 """What tests/e2e/test_no_dead_buttons.py saw."""
 SEEN = ("vscode", "neovim-0.12", "neovim-0.11", "helix", "emacs")
