@@ -325,7 +325,7 @@ def _locked(folder: Path) -> Generator[None]:
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # a network's file system that has none
+        with suppress(OSError):  # a network's file system may have no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

@@ -180,7 +180,7 @@ def answer(
     reference_launch = reference.launches[0] if reference and reference.launches else None
     return 200, {
         "job_id": job.id,
-        "status": "success",  # of the job: the kernel may have failed
+        "status": "success",  # the job's own status; its kernel may have failed
         "kernel_exec_result": {
             "compiled": compiled,
             "correctness": None if alone and finished.outcome == "ok" else _correctness(finished),

@@ -233,7 +233,7 @@ async def _placed(
     assert isinstance(job.start, ExecStart)
     mount = job.start.mount
     inside = below(job.path, mount) is not None
-    # a program of PATH stays where it is: the copy is made as for a script beside which there is nothing
+    # a program of PATH is not copied; the tree is made as for a script alone in its folder
     copied = job if inside else replace(job, path=str(Path(mount, SNIPPET)), text="")
     tree = await asyncio.to_thread(
         closure.closure, copied, [mount], data=(), limit=setup.settings.modal.files_mib << 20

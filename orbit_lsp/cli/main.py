@@ -26,7 +26,7 @@ CANCELLED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    if arguments is None:  # a process of its own: hardly anything of a start is garbage
+    if arguments is None:  # in a process of its own, a start makes hardly any garbage
         gc.disable()  # until `_command` or `handlers.load` enables it
     given = sys.argv[1:] if arguments is None else arguments
     _standard_streams()
@@ -207,7 +207,7 @@ def _command(options: argparse.Namespace) -> int:
         return 0
     module = importlib.import_module(f"orbit_lsp.cli.{_MODULES.get(options.command, 'run_command')}")
     if not gc.isenabled():
-        gc.freeze()  # what was imported stays
+        gc.freeze()  # the collector need not visit imported modules
         gc.enable()
     return module.main(options)
 

@@ -90,7 +90,7 @@ def _of_folder(spec: GitIgnoreSpec, path: str) -> bool | None:
     for pattern in reversed(spec.patterns):
         regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
         for match in regex.finditer(path) if regex else ():
-            # a pattern of a folder also matches what lies in that folder, of which its own entry says enough
+            # a folder's pattern also matches the folder's content; the folder's own entry is enough
             if match.groupdict().get(_FOLDER_MARK) is None or match.end(_FOLDER_MARK) == len(path):
                 return pattern.include
     return None
@@ -113,7 +113,7 @@ def _compiled(text: str) -> GitIgnoreSpec | None:
     for line in text.splitlines():
         try:
             GitIgnoreSpec.from_lines([line])
-        except ValueError:  # git passes over a pattern that is none
+        except ValueError:  # git skips an invalid pattern
             continue
         lines.append(line)
     spec = GitIgnoreSpec.from_lines(lines) if lines else None

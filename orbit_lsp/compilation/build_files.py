@@ -365,7 +365,7 @@ class _Collected:
         for file, reading in readings:
             self._take(self._of_reading(reading, file, "", together=True))
         if named := {each: file for file, reading in readings for each in reading.architectures}:
-            self.architectures = named  # and not those of options
+            self.architectures = named  # these replace the architectures that options name
 
     def read_others(self, listed: elsewhere.Listed) -> None:
         """Take what other files say: calls of torch's `load`, and scripts; then build files and scripts in other

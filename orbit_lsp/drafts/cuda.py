@@ -185,7 +185,7 @@ def contents(
         return f"randn({size})"
     if dtype.kind == "bool":
         return f"zeros({size})"
-    # integers may be places in other tensors; bytes are often data, of which all values come
+    # integers may be indices into other tensors; bytes are often data that takes all values
     high = shape[-1] if dtype.size >= 4 else "256" if dtype.name == "uint8" else "100"
     return f"randint(0, {high}, {f'({size})' if len(extents) > 1 else size})"
 

@@ -233,7 +233,7 @@ class Project:
 
     def _refer(self, target: Symbol) -> Iterator[Use]:
         own, _, last = target.name.rpartition("::")
-        if own:  # a method of a test class: others of the class call it
+        if own:  # other methods of the test class call it
             module = self.module(target.place)
             for unit in module.units.values() if module else ():
                 if (

@@ -47,7 +47,7 @@ class BuildWatch(Feature):
         self._pauses = Debounce(self._again, "build watch")
 
     async def finding(self, uri: str) -> None:
-        known = await self._places.compilations.on_disk(uri)  # before: what comes meanwhile is news
+        known = await self._places.compilations.on_disk(uri)  # read first: what comes later is news
         if uri in self._session.files:
             self._known[uri] = known
 

@@ -62,7 +62,7 @@ class EveryGpu(Feature):
         self._runner = runner
         self._changed = changed
         self._idle = Debounce(self._when_idle, "every GPU")
-        self._ids = itertools.count(1)  # of their own: those of runs are shown to authors
+        self._ids = itertools.count(1)  # a count of its own, because authors see the numbers of runs
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, tuple[str, str]] = {}
         """The text and the settings that were compiled last, by file."""

@@ -126,7 +126,7 @@ class LiveRuns(Feature):
 
     def _run(self, target: KernelId) -> bool:
         self._begin_idle(target)
-        if self._session.find(target) is None:  # its name is being typed, or it was deleted: idling ends it
+        if self._session.find(target) is None:  # being renamed, or deleted: the idle timer ends it
             return False
         run = self._runs.start("run", target.uri, target, live=True)
         return run is not None and not run.refused

@@ -195,7 +195,7 @@ class Rental:
             self._cooling.cancel()
         if self._runner is not None:
             await self._runner.close()
-        if "costs" in self.__dict__:  # else none were asked for
+        if "costs" in self.__dict__:  # a property that exists only once somebody asked for costs
             await self.costs.close()
 
     def _spec(self) -> ImageSpec:

@@ -262,7 +262,7 @@ class JobQueue:
 
     def _checked(self, request: Request) -> Request | requests.RequestRefusedError:
         """Return the request as it is recorded, or why it is refused."""
-        if request.action == "compile":  # any place compiles: for the GPU of the one that is named
+        if request.action == "compile":  # any place can compile for the GPU of the place that is named
             named = (slot.gpu for slot in self.slots if slot.gpu and slot.is_called(request.gpu))
             request = replace(request, gpu=next(named, request.gpu))
         try:
@@ -444,9 +444,9 @@ class JobQueue:
         try:
             await engine.prepare(entry.id, request)
         except requests.RequestRefusedError:
-            pass  # as its run will be
+            pass  # its run will be refused too
         except Exception:
-            log.exception("job %s was not prepared", entry.id)  # its run does what is missing
+            log.exception("job %s was not prepared", entry.id)  # its run prepares what is missing
         entry.preparing = None
         if entry.held:
             entry.held = False
@@ -702,7 +702,7 @@ async def ended_elsewhere(store: JobStore, job: StoredJob) -> StoredJob:
 
 
 def _state_folder() -> list[Path]:
-    with suppress(RuntimeError):  # no home folder: nothing is there
+    with suppress(RuntimeError):  # without a home folder there is no state
         return [state_folder()]
     return []
 

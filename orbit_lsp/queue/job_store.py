@@ -275,7 +275,7 @@ class JobStore:
                     )
                 if not self._interrupted(file, row[0]):
                     return self._one(file, row[0]), False
-                # it measured nothing: the same key runs it again
+                # it measured nothing, so a request with the same key runs it again
                 file.execute("update jobs set key = '' where id = ?", (row[0],))
         name = _new_id()
         file.execute(

@@ -258,7 +258,7 @@ class _LocalWorker:
         if options.shared and shared_worker.possible():
             try:
                 return cls(await _Socket.attach(options, cache))
-            except OSError as error:  # as a full disk: jobs need no socket
+            except OSError as error:  # such as a full disk; jobs can do without a socket
                 log.warning("the worker cannot be shared: %s", error)
         return cls(await _Pipes.start(options, cache))
 

@@ -71,7 +71,7 @@ class Frames:
         before = piece = ends = b""
         for at in range(0, length if length <= _FURTHEST else 0, _PIECE):
             before, piece = piece, self._stdin.read(min(_PIECE, length - at))
-            ends = ends or piece  # where a client writes the method, first or last
+            ends = ends or piece  # the first or the last piece has the method
         if b'"textDocument/didOpen"' not in ends + before + piece:
             raise ValueError(why)
         log.warning("%s; the file that it opens is left alone", why)

@@ -105,7 +105,7 @@ def _of(session: Session, uri: str, kernel: Kernel, checked: EvaluatedSpec) -> L
     spec = checked.spec
     refusal = spec_cache.refusal(checked) or ""
     block = spec_cache.block_of(session, uri, kernel)
-    # a mistake may be what keeps its launch from being read: it is no reason to run something else
+    # a mistake may hide the launch line; the kernel must not run in another way then
     by_spec = bool(spec.launches) or bool(refusal and block and block.launches)
     words = {name: word.values for name, word in spec.words.items()}
     return LaunchPlan(

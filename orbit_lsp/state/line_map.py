@@ -27,7 +27,7 @@ def places(before: Sequence[str], now: Sequence[str], wanted: Iterable[int]) -> 
                 between = _Between(*(_stripped(text[head : len(text) - tail]) for text in (old, new)))
             if (place := between.place(line - head)) is not None:
                 lines[line] = head + place
-    claimed = Counter(lines.values())  # of twins that were moved none can be told
+    claimed = Counter(lines.values())  # equal lines that were moved cannot be told apart
     return {line: place for line, place in lines.items() if claimed[place] == 1}
 
 

@@ -84,7 +84,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
         )
         failed = session.results.failures.get(target)
         if failed and failed.digest != digest and result and not stale:
-            failed = None  # of another text; this one has a result, as after an undo
+            failed = None  # the failure is of another text; this text has a result, as after an undo
         running = session.running.get(target)
         plan = inputs.plans[target]
         kernel_statuses.append(

@@ -58,7 +58,7 @@ def in_steps(
     for number, known in enumerate(every, 1):
         end = positions.line_end(session, file.document, known.kernel.line)
         made = row(session, uri, known, callers, now)
-        if made and on_line[known.kernel.line] > 1:  # a macro may make them all: each says whose it is
+        if made and on_line[known.kernel.line] > 1:  # one macro may make several kernels
             made[0] = replace_title(made[0], f"{known.kernel.name}: {made[0].title}")
         shown += [lsp.CodeLens(lsp.Range(lsp.Position(end.line, 0), end), command) for command in made]
         if number % AT_ONCE == 0:
@@ -138,7 +138,7 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
     if not parts:
         return rest
     whole, text = fitting.fit(parts, fitting.LENS), ""
-    for shorten in (_as_it_is, _without_gpu, _briefly):  # names give way: the hover of what ran has them
+    for shorten in (_as_it_is, _without_gpu, _briefly):  # the hover has the whole names
         shown = [shorten(command) for command in rest]
         columns = fitting.LENS - sum(len(command.title) + len(_JOIN) for command in shown)
         if (text := fitting.fit(parts, columns)) == whole:

@@ -44,7 +44,7 @@ def total(launches: Sequence[Launches]) -> Timing | None:
     under = [launch.timing.under for launch in launches]
     return replace(
         together,
-        n=launches[0].timing.n,  # of which at most MAX_SAMPLES have travelled
+        n=launches[0].timing.n,  # counts all launches; at most MAX_SAMPLES samples were sent
         under=sum(elapsed or 0 for elapsed in under) if None not in under else None,
     )
 

@@ -20,7 +20,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
     for it. Kernels of a library are left out.
     """
     results, file = session.results, session.files[uri]
-    if file.source:  # a header itself: what else its source compiles was not asked for
+    if file.source:  # the user asked for this header alone, not for the rest of its source
         return []
     filed = [*results.figures, *(target for target, run in results.runs.items() if run.launches)]
     statuses: list[KernelStatus] = []

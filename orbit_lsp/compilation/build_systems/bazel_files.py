@@ -166,7 +166,7 @@ class _Packages:
             macros += [define] if define else []
             folders += [folder] if folder else []
         words += [f"-D{macro}" for macro in macros]
-        if _function(call) == "cuda_objects":  # of rules_cuda: its objects are linked by a cuda_library
+        if _function(call) == "cuda_objects":  # a rule of rules_cuda, whose objects a cuda_library links
             words.append("-rdc=true")
         elif rdc := next((each.value for each in call.keywords if each.arg == "rdc"), None):
             literal = rdc.value if isinstance(rdc, ast.Constant) else None
@@ -306,7 +306,7 @@ def _fits(pattern: list[str], names: list[str]) -> bool:
     """Say whether folders match those of a pattern. `**` stands for any number of them. It takes as many steps as a
     table of both has cells.
     """
-    fits = [True] + [False] * len(names)  # whether what was seen of the pattern fits the first 0, 1, … names
+    fits = [True] + [False] * len(names)  # whether the pattern so far fits the first 0, 1, … names
     for part in pattern:
         if part == "**":
             first = fits.index(True) if True in fits else len(fits)

@@ -387,7 +387,7 @@ class _Makefile:
         made: list[str] = []
         size = position = 0
         while (at := text.find("$", position)) >= 0 and size < _MOST_CHARACTERS:
-            # behind the last step what is left is one thing that is not known
+            # after the last allowed step, the rest of the text counts as one unknown
             end = _reference_end(text, at) if self.steps < _MOST_STEPS or len(text) < _SHORT else len(text)
             value = self._value(text[at:end], doubtful, depth)
             made += [text[position:at], value]

@@ -398,7 +398,7 @@ class _SetupNames:
                 if (whole := self.text(node, depth + 1)) is not None:
                     return [whole]
                 if isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Constant):
-                    self._not_read(node)  # a text of which a part is not known
+                    self._not_read(node)  # a part of the text is not known
                     return []
                 return self.texts(node.left, depth + 1) + self.texts(node.right, depth + 1)
             case ast.IfExp():

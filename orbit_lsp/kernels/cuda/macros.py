@@ -108,7 +108,7 @@ class Environment:
         before = self.get(name)
         if macro is None:
             self.known.pop(name, None)
-        elif before == _ASSUMED.get(name):  # what a definition says goes before what is assumed without one
+        elif before == _ASSUMED.get(name):  # a definition replaces what was assumed without one
             self.known[name] = (macro,)
         elif macro not in before and len(before) < MEANINGS.most:
             self.known[name] = (*before, macro)

@@ -157,7 +157,7 @@ class Spawned:
         self._container_ends()
         await self._cancelled(
             _HARD_S, terminate=True
-        )  # before anything is asked: the next container begins meanwhile
+        )  # cancelled first, because another container may begin while questions are asked
         raise ModalError(await self._failure())
 
     async def _hello(self) -> Sign:
@@ -195,7 +195,7 @@ class Spawned:
                     text = f"Modal has not answered for {AWAY_S:g} s"
                     raise ModalError(ModalTrouble("transport", text, _ALONE)) from None
                 else:
-                    with suppress(ModalError):  # it opens another connection where this one is dead
+                    with suppress(ModalError):  # this opens another connection if the present one is dead
                         await self._pool.account.connected()
             pause = max(0.0, begun + SIGN_S - time.monotonic())
 

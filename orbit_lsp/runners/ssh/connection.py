@@ -163,7 +163,7 @@ class SshConnection:
                 self._take(line, login)
         except ConnectionError as error:
             log.warning("the link broke: %s", error)
-        except ValueError as error:  # what is no message now would be none again
+        except ValueError as error:  # reading the same bytes again would fail again
             log.error("the host's messages cannot be read: %s", error)
             self._begin_anew()
             self._lost(_not_understood(self.place.host))

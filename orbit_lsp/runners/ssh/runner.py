@@ -103,7 +103,7 @@ class SshRunner:
             return
         yield c.Stage(job.run, "starting", time.time(), f"on {self.host}")
         try:
-            if job.gpu:  # one of several: nobody has asked what it is
+            if job.gpu:  # it is one of several GPUs, whose architecture is not known yet
                 job = replace(job, gpu=None, architecture=await self._architecture(job))
             tree, record = await self._packed(job)
             await self._connection.ready()

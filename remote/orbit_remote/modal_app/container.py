@@ -265,7 +265,7 @@ class Container:
         stream.add(finished)
         stream.add({"kind": "done", "run": job.run})
         stream.flush()
-        self._answers = {job.run: {"finished": bounded(finished)}}  # of the last job: it may come twice
+        self._answers = {job.run: {"finished": bounded(finished)}}  # a job may come twice
         if job.action != "build":  # Modal takes it over by itself
             self._keep(job, began)
         return self._answers[job.run]
@@ -311,7 +311,7 @@ class Container:
                     if alive():
                         seen = now
                     elif now - seen >= _GONE_S:
-                        # read after all by one whose network was away: nobody has cancelled it
+                        # an author whose network was away may read this, so it does not say cancelled
                         text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
                         return _lost(job.run, text, "run it again")
             return finished

@@ -266,7 +266,7 @@ def kill_strays(ours: Callable[[int, int], bool]) -> set[int]:
                 killed.add(descendant)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    _stuck.intersection_update(killed)  # the number of what has ended may be another's tomorrow
+    _stuck.intersection_update(killed)  # the number of an ended process may be given to another one
     return killed
 
 

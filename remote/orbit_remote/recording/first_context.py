@@ -23,7 +23,7 @@ class FirstContext:
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
         os.mkfifo(folder / _ASKED, 0o600)
-        # for reading and writing: else it would be at its end whenever nobody asks
+        # also opened for writing, or it would be at its end whenever no process asks
         self._asked: int | None = os.open(folder / _ASKED, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._lock = file_lock.taken_at(folder / _HELD_BACK)
 

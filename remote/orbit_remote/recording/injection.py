@@ -391,7 +391,7 @@ class _RecordReader:
         serial = configuration[-1] == 1
         added = self.overhead.serial if serial else self.overhead.concurrent
         share = round(added.ns) if added else 0
-        # a million launches: no loop of ours
+        # there may be a million launches, too many for a loop in Python
         starts = array("q", map(base.__add__, offsets))
         if share and durations:
             if min(durations) < share + TICK_NS:

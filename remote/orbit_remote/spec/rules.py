@@ -447,7 +447,7 @@ def passed(parameter: Parameter, value: Value, span: SpecSpan, types: dict[str, 
             raise SpecError(span, message)
     elif parameter.kind == "scalar":
         if isinstance(value, Tensor) and not parameter.element and not element:
-            return  # of a template's own type, which may be that of a pointer
+            return  # a template parameter's own type may be a pointer
         if not isinstance(value, Scalar):
             raise SpecError(span, f"{written}, which takes a number, not {shown(value)}.")
         if element and (why := misfit(value, element[0])):

@@ -150,7 +150,7 @@ class NvccCall:
         opaque = self.job.keep or any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags)
         key = None if opaque else self._key()
         if key and (entry := await asyncio.to_thread(cache.load, key)):
-            with contextlib.suppress(LookupError, TypeError, ValueError):  # none that this version wrote
+            with contextlib.suppress(LookupError, TypeError, ValueError):  # written by another version
                 return await asyncio.to_thread(self._from_cache, entry)
         made = await self._compile(started)
         if made.failure or key is None:

@@ -37,9 +37,9 @@ _TOKEN = re.compile(
 _OPERATOR = re.compile(r"<<<|>>>|<<=|>>=|<=>|->\*|\.\.\.|::|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^=!<>]=|##")
 _UNIVERSAL_NAME = re.compile(r"\\[uU]([0-9a-fA-F]{4,8})")
 _REACH = 60  # lines that a macro invocation may span
-_EFFORT = 120_000  # cells of the alignment; a longer line keeps no column
+_EFFORT = 120_000  # the most cells of the alignment; a longer line gets no column
 _FAR = 1 << 40
-_CUT = 1 << 20  # an echo that begins or ends within its line: worse than any number of macros
+_CUT = 1 << 20  # the cost of an echo that begins or ends within its line: more than any number of macros
 _SLACK = 4000  # of cost, among the macros of a line that may have become a part of it
 _INDENTED = 8  # characters of white space from which on GCC keeps the column of what follows a system's macro
 

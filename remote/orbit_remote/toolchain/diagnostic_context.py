@@ -16,7 +16,7 @@ from orbit_remote.toolchain.ptx import Ptx
 _TEMPORARY = re.compile(r"[\w.+-]\.(?:cudafe1|cpp\d|compute_\w+)\.\w+")
 """How the name of a file of the compiler's own ends. A pattern of the whole name takes cubic time."""
 _RUN = re.compile(r"\S+")
-_LINE_DIRECTIVE = re.compile(  # but for those of `spec_instances`: their lines are not the author's
+_LINE_DIRECTIVE = re.compile(  # without those of `spec_instances`, whose lines are not the author's
     r"^[ \t]*#[ \t]*(?:line\b[ \t]*|(?=\d))(?:(?P<line>\d{1,9})(?:[ \t]+\"(?P<file>[^\"\n]*)\")?)?"
     r"(?![^\n]*\nnamespace orbit_spec[_ ])",
     re.MULTILINE,

@@ -111,7 +111,7 @@ class Cubin:
         found: list[Located] = []
         for number, section in enumerate(self._sections):
             if section.address and section.size and section.name.startswith(_TEXT):
-                # symbols of what is loaded have addresses, those of the functions that it calls may not
+                # symbols of loaded code have addresses; those of functions that it calls may have offsets
                 functions = sorted(
                     (s.value - section.address if s.value >= section.address else s.value, s.name)
                     for s in self._symbols

@@ -220,7 +220,7 @@ class FrontEnd:
         self._environment |= plan.variables
         self._preprocess = self._of_tail(plan, source)
         first = call.line_directive(1)
-        # how often the head has counted is what the rest begins with; it is not shown behind a part that a comment hides
+        # the rest continues with the head's __COUNTER__; an unfinished comment in the head would hide it
         await asyncio.to_thread(source.write_text, f"{first}{self._head}\n__COUNTER__\n", "utf-8")
         await self._must(plan.preprocess)
         await self._must([*plan.preprocess[:-2], "-dM", "-o", str(self._macros)])

@@ -74,7 +74,7 @@ class CalibrationStore:
     def _read(self) -> dict[str, dict[str, float]]:
         if self._known is None:
             self._known = {}
-            with contextlib.suppress(OSError, ValueError):  # a file of somebody else's is as good as none
+            with contextlib.suppress(OSError, ValueError):  # a file that we did not write counts as none
                 record: Any = codec.read_json(regular_files.read(self._file, limits.STATE))
                 self._known = codec.build(dict[str, dict[str, float]], record)
         return self._known

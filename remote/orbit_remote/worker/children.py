@@ -140,7 +140,7 @@ class Forked:
         """Wait until everything that it has printed so far has been read."""
         while select.select(self._open_pipes(), [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
             await asyncio.sleep(0)
-        await asyncio.sleep(0)  # and for those who wait for what was read last
+        await asyncio.sleep(0)  # once more, so that those who wait for the last lines run too
 
     def _open_pipes(self) -> list[int]:
         """Return the pipes that have not been read to their ends. After its end, a pipe's descriptor belongs to

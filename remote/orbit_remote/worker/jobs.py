@@ -75,7 +75,7 @@ class Jobs:
     def _over(self, run: str, task: asyncio.Task[None]) -> None:
         if self._jobs.get(run) is task:
             del self._jobs[run]
-        if task.cancelled():  # before it took its first step: nobody else has said so
+        if task.cancelled():  # cancelled before its first step, so it has not reported this itself
             self._context.send(_cancelled(run))
 
     async def _probe(self, request: Probe) -> None:

@@ -119,7 +119,7 @@ class Leases:
             yield place
         finally:
             place.leave()
-            self._given_back.set()  # those of this worker look at once
+            self._given_back.set()  # waiting jobs of this worker look at once
             self._given_back = asyncio.Event()
 
 
@@ -260,7 +260,7 @@ def _lives(path: Path) -> bool:
 
 def _forget(path: Path) -> None:
     """Remove the ticket of a process that has died."""
-    with contextlib.suppress(OSError):  # another user's: it is passed over all the same
+    with contextlib.suppress(OSError):  # a ticket of another user is passed over anyway
         path.unlink()
     with contextlib.suppress(OSError, runtime_folder.RefusedError):
         _words(path.name.rpartition(".")[2]).unlink()

@@ -39,7 +39,7 @@ class CudaKernel:
 
     def __init__(self, bound: BoundLaunch, names: Sequence[str]) -> None:
         self.arg_names = list(names)
-        self.params = ()  # of Triton's: those that are constants
+        self.params = ()  # as of a Triton kernel; a CUDA kernel has no constants
         self._bound = bound
 
     def run(self, *, grid: Any, warmup: bool, **given: Any) -> None:  # noqa: ARG002 - as of Triton's kernels

@@ -86,7 +86,7 @@ def layout(name: str, form: Form) -> Layout:
         return Layout((aside + math.prod(shape),), shape, (), (), skipped=aside)
     single = [extent == 1 or step == 0 for extent, step in zip(shape, form.strides, strict=True)]
     steps = list(form.strides)
-    for at in reversed(range(rank)):  # of one element any step will do: that of what is beside it
+    for at in reversed(range(rank)):  # an extent of one element may have any step, so it gets its neighbour's
         if single[at]:
             steps[at] = steps[at + 1] * (1 if single[at + 1] else shape[at + 1]) if at + 1 < rank else 1
     outside_in = sorted(range(rank), key=lambda at: -steps[at])

@@ -218,7 +218,7 @@ class SpecText:
             for each in self._tuned.configurations
         ]
         for each in others:
-            with contextlib.suppress(Exception):  # of the driver's, which has not asked for such constants
+            with contextlib.suppress(Exception):  # the driver's grid may not fit such constants
                 grid = self._taken.grid_of(self._taken.arguments | self._taken.options | each)
                 yield each, tuple(int(extent) for extent in grid)
 

@@ -81,7 +81,7 @@ class _Buffer:
         if not self.writable:
             return None
         before, after = self.whole[: self.band], self.whole[self.band + self.size :]
-        # by elements: some bytes of what was written may be those of the band
+        # compared by elements, because some written bytes may equal the guard's
         differs = self._torch.cat((before, after)).view(-1, self._element).ne(_GUARD).any(dim=1)
         changed = differs.nonzero().flatten() * self._element
         count = int(changed.numel()) * self._element

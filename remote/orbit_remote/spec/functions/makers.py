@@ -59,7 +59,7 @@ def _random(a: Arguments, shape: tuple[int, ...], dtype: DType, name: str, *boun
     if world.exact:
         raise SpecError(a.span, f"{a.function.name} is random; assign it to a name, and expect that.")
     drawn = dtype.name
-    if drawn == "uint64":  # what is asked for fits in int64
+    if drawn == "uint64":  # the values that can be asked for fit in int64
         drawn = "int64"
     elif dtype.kind != "integer" and dtype.size == 1:
         drawn = "float32"

@@ -101,7 +101,7 @@ async def _target(
             build_s=made.build.built.seconds,
             remarks=made.build.remarks,
         )
-    # the lines of host code too: leaks and refused launches have no other
+    # with the lines of host code, the only lines that leaks and refused launches have
     wanted = replace(job, flags=(*job.flags, "-Xcompiler=-g")) if os.name == "posix" else job
     made = await builds.build_file(wanted, device, context, scratch)
     if isinstance(made, c.Finished):

@@ -83,7 +83,7 @@ async def build_kernels(
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda"))
     if refused := faulty(job, checked):
         return refused
-    # a build may name several, and none that this GPU loads
+    # a build may name several architectures, none of which this GPU can load
     architecture = gpu.architecture_of(device) if device else job.architecture
     if architecture:
         job = replace(job, flags=architectures.for_one(job.flags, architecture))

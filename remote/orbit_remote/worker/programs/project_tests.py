@@ -77,7 +77,7 @@ def _tests(
 
 def _of_ctest(test: dict[str, Any], folder: str) -> tuple[list[str], ProjectTest] | None:
     said = {each["name"]: each["value"] for each in test.get("properties", ())}
-    command = [str(word) for word in test.get("command", ())]  # none where the program was not built
+    command = [str(word) for word in test.get("command", ())]  # empty if the program was not built
     if not command or said.get("DISABLED"):
         return None
     variables = tuple(str(each) for each in said.get("ENVIRONMENT", ()))
