@@ -177,8 +177,8 @@ class Search:
         return module.units.get(symbol.name) if module else None
 
     def _starts(self) -> Iterator[str]:
-        """Yield the units of the kernel's file that hold it: a function of its name, what it is defined in, a text
-        that is its source.
+        """Yield the units of the kernel's file that define the kernel: the function of its name, the unit in which it
+        is defined, and the assignment of a text that has its source.
         """
         module = self._project.module(self._place)
         if module is None:

@@ -140,7 +140,7 @@ class ApiSession(FarSession):
                         return why
 
     async def _renewed(self) -> str:
-        """Give signs of life until the session cannot go on, and return why."""
+        """Give signs of life until the session has to end, and return why it has to."""
         while True:
             await asyncio.sleep(_SIGN_S)
             await self._seen()

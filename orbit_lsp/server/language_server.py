@@ -212,7 +212,7 @@ class OrbitServer(LanguageServer):
         self.watcher.changed({uri})
 
     def is_settled(self, uri: str) -> bool:
-        """Return whether nothing about this file takes long."""
+        """Return whether views of this file can be made at once."""
         from orbit_lsp.specs import spec_cache
 
         return spec_cache.is_settled(self.session, uri)
@@ -266,7 +266,9 @@ class OrbitServer(LanguageServer):
         self._take_account(await asyncio.to_thread(account.stamp))
 
     def _take_account(self, stamp: object) -> None:
-        """Take a token's stamp. Figures depend on where runs go, so files are compiled again."""
+        """Take note of whether there is a Modal token now. Files are compiled again, because figures depend on the
+        GPU that runs use.
+        """
         rented = self._rents()
         if self.places.rental.look_for_account(stamp):
             self.rents_unsaid = self._rents() and (not rented or self.rents_unsaid)

@@ -54,7 +54,7 @@ def _common(first: Sequence[str], other: Sequence[str]) -> int:
 
 
 class _Between:
-    """The parts of two texts between their equal ends. White space does not count any more."""
+    """The parts of two texts between their equal beginning and their equal end. White space is ignored in them."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         head, tail = _ends(old, new)

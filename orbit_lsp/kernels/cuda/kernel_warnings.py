@@ -286,7 +286,7 @@ def _read_of_others(values: ThreadValues, name: str) -> int:
 
 
 def _callers_of(functions: Sequence[CudaFunction], has: Callable[[Sequence[str]], bool]) -> set[str]:
-    """Return the names of functions that have it, or that call one which has it."""
+    """Return the names of the functions that have the property `has`, or that call one which has it."""
     calls: dict[str, set[str]] = {}
     waiting: list[str] = []
     for function in functions:

@@ -129,7 +129,7 @@ class CudaSource:
         self._gaps.append((end, kind))
 
     def forget(self) -> None:
-        """Forget the known gaps: nobody asks again about anything before the next one."""
+        """Forget the known gaps. Nobody asks again about a place before the next gap."""
         self._starts.clear()
         self._gaps.clear()
 

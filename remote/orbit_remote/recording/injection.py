@@ -327,7 +327,7 @@ def environment(
 
 @dataclass(slots=True)
 class _Process:
-    """One process image's part of a file, with its own names and end."""
+    """What a file recorded of one process image, which has names and an end of its own."""
 
     pid: int
     names: dict[int, str] = field(default_factory=dict[int, str])

@@ -37,7 +37,9 @@ class LentTree:
 
 
 class Trees:
-    """The files of one author's machine, which `laptop` names: another machine may have a folder of the same name."""
+    """The trees of files that came from one author's machine. Their names contain `laptop`, because another machine
+    may have a folder of the same name.
+    """
 
     def __init__(self, home: Path, laptop: str) -> None:
         self._folder = home / "trees"

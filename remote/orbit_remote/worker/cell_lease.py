@@ -77,7 +77,7 @@ class CellLease:
             await held.aclose()
 
     def resume(self, pid: int) -> None:
-        """Watch for the cell's next use of the GPU after the job is over. The cell went on meanwhile."""
+        """Watch again for the cell's use of the GPU, after the job is over. The cell has gone on running."""
         if self._busy and self._when != "never":
             self._watch(pid)
 

@@ -120,7 +120,7 @@ def domain(reference: str) -> Domain:
 
 
 def domain_line(domain: Domain) -> str:
-    """Return the line that states it in the text of a reference. Return "" if none is needed."""
+    """Return the line of a reference's text that states the domain. Return "" if no line is needed."""
     return "" if domain == "any" else f"# inputs: {domain}"
 
 
