@@ -1,1 +1,1 @@
-"""Python text -> Triton kernels."""
+"""Finds Triton kernels in Python text."""

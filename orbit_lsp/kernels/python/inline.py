@@ -1,6 +1,7 @@
-"""CUDA C++ that stands in string literals of a Python file: what `load_inline` and CuPy compile, as far as the text says it
+"""Finds CUDA C++ in string literals of a Python file: what `load_inline` and CuPy compile, as far as the text says
+it.
 
-Nothing is run. A call whose source or whose headers the text does not say is left to the program.
+Nothing is run. If the text does not say a call's source or headers, the call is left to the program.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _DECLARES = re.compile(r"\b(?:__device__|struct|class|enum|template|typedef|usin
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """`text` has `#line` directives, so that errors and figures are of the Python file's lines. `path` leads to that file
-    by another spelling, because this text is in no file.
+    """CUDA C++ of a Python file. `text` has `#line` directives, so that errors and figures refer to the Python file's
+    lines. `path` leads to that file in another spelling, because this text is in no file.
     """
 
     path: str
@@ -38,7 +39,7 @@ def may_have(text: str) -> bool:
 
 @lru_cache(maxsize=8)
 def of(text: str, path: str) -> Inline | None:
-    """None where the text says no source, or of one of several not all."""
+    """Return the CUDA C++ of a file. Return None if the text says no source, or not all of several."""
     if not may_have(text) or len(text) > limits.OUTLINED.most:
         return None
     try:
@@ -83,7 +84,7 @@ def of(text: str, path: str) -> Inline | None:
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """The names that are assigned once in the file, with what is assigned."""
+    """Return the names that are assigned once in the file, with their values."""
     values: dict[str, ast.expr] = {}
     twice: set[str] = set()
     for node in ast.walk(tree):
@@ -110,7 +111,7 @@ def _name(function: ast.expr) -> str:
 def _literals(
     node: ast.expr | None, known: dict[str, ast.expr], depth: int = 0
 ) -> Iterator[ast.Constant | None]:
-    """The string literals of a source or a list of them; None for what is not a literal."""
+    """Yield the string literals of a source or a list of them, and None for what is not a literal."""
     match node:
         case ast.Constant(value=str()):
             yield node
@@ -124,7 +125,9 @@ def _literals(
 
 
 def _placed(literal: ast.Constant | None, path: str) -> str | None:
-    """A literal's text behind the line where it begins; None where its lines are not lines of the file."""
+    """Return a literal's text behind a directive for the line where it begins. Return None if its lines are not lines
+    of the file.
+    """
     if literal is None or literal.end_lineno is None:
         return None
     text = str(literal.value)

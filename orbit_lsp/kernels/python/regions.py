@@ -1,9 +1,8 @@
-"""A Python text cut into regions, each a top-level statement.
+"""Cuts a Python text into regions, one for each top-level statement.
 
-Regions are found by a lexer that knows strings, comments, brackets and the first column, so that they
-depend on nothing but the text. Each is parsed on its own: a syntax error stays in its region.
-Where an open bracket or string would swallow the rest of the file, the next line that can only
-begin a definition or an import ends it.
+A lexer that knows strings, comments, brackets and the first column finds them, so they depend only on the text. Each
+is parsed on its own: a syntax error stays in its region. An open bracket or string would swallow the rest of the
+file; the next line that can only begin a definition or an import ends it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _FURTHEST = 1 << 12
 
 
 class Split(NamedTuple):
-    """The texts of the regions, which together are the whole text: comments and blank lines included."""
+    """The texts of the regions. Together they are the whole text, with comments and blank lines."""
 
     regions: list[str]
     afresh: bool
@@ -59,7 +58,7 @@ class Split(NamedTuple):
 
 
 def split(text: str, before: Split | None = None) -> Split:
-    """The regions of `text`. Most of those of another text, `before`, are taken over where they stand at either end."""
+    """Return the regions of `text`. Most regions of another text, `before`, are reused if they stand at either end."""
     old = before.regions if before and not before.afresh else []
     same = count = 0
     for region in old:
@@ -91,7 +90,7 @@ def _within_limit(text: str, regions: Iterator[str], *, afresh: bool) -> Split:
 
 
 def _until_known(text: str, start: int, old: list[str], known: dict[int, int]) -> Iterator[str]:
-    """The regions from `start` on: where one begins that is known, nothing after it can differ."""
+    """Yield the regions from `start` on. Once a known region begins, nothing after it can differ."""
     for boundary in _boundaries(text, start):
         if boundary > start:
             yield text[start:boundary]
@@ -107,9 +106,9 @@ class _EndlessStringError(Exception):
 
 
 def _boundaries(text: str, start: int, *, recover: bool = False) -> Iterator[int]:
-    """The beginnings of regions from `start`, itself one of them, on.
+    """Yield the beginnings of regions from `start` on, itself one of them.
 
-    To `recover` is to hold every triple-quoted string broken that has a definition in its first column.
+    `recover`: every triple-quoted string that has a definition in its first column counts as broken.
     """
     at: int | None = start
     while at is not None:
@@ -118,7 +117,7 @@ def _boundaries(text: str, start: int, *, recover: bool = False) -> Iterator[int
 
 
 def _boundaries_after(text: str, start: int, *, recover: bool) -> Generator[int, None, int | None]:
-    """Returns where to go on after a broken string."""
+    """Yield beginnings. Return where to go on after a broken string."""
     depth = 0
     decorating = _DECORATES.match(text, start) is not None
     decorators: int | None = None  # inside brackets: decorators that may belong to what follows
