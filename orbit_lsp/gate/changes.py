@@ -1,4 +1,6 @@
-"""The kernels of a change: those whose digest differs from the base, each with a job of either side, grouped by what runs them."""
+"""Finds the kernels of a change: those whose digest differs from the base, each with a job of either side, grouped by
+what runs them.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,14 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)|import[ \t]+([.\w, \t]+))", 
 
 
 class NoBaseError(ValueError):
-    """There is nothing to compare a change with; the text is the sentence to say."""
+    """There is nothing to compare a change with. The text is the sentence to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedKernel:
-    """A kernel in the working tree (`now`) and in the base. `base` is None if the kernel cannot be compared, for `reason`; `now` if it cannot be run."""
+    """A kernel in the working tree (`now`) and in the base. `base` is None if the kernel cannot be compared, for
+    `reason`; `now` if it cannot be run.
+    """
 
     file: str
     target: KernelId
@@ -63,7 +67,9 @@ class GateUnit:
 
 @dataclass(slots=True)
 class GateChange:
-    """`unchanged` counts the kernels that are the same in the base, `left_out` are those that cannot be run."""
+    """A change. `unchanged` counts the kernels that are the same in the base; `left_out` are those that cannot be
+    run.
+    """
 
     tree: git.Checkout
     base_name: str
@@ -82,8 +88,8 @@ class GateChange:
 
 
 def base_of(folder: str, named: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
-    """The commit to compare with, and how it is called: the one that is named, else the newest that HEAD shares with the branch
-    that the change is for. Blocking. Raises GitError and NoBaseError.
+    """Return the commit to compare with, and its name for people: the one that is named, else the newest that HEAD
+    shares with the branch that the change is for. Blocking. Raises GitError and NoBaseError.
     """
     if named:
         commit = git.commit_of(folder, named)
@@ -114,8 +120,8 @@ async def find(
     every: bool,
     warn: Callable[[str], object],
 ) -> GateChange:
-    """The kernels under `paths`, absolute ones. `folder` is for files of the base, and lives as long as the gate; `every`: those that
-    are unchanged too. Raises NoVariantError where git fails.
+    """Find the kernels under the absolute `paths`. `folder` is for files of the base, and exists as long as the gate.
+    `every`: unchanged kernels too. Raises NoVariantError if git fails.
     """
     change = GateChange(tree, base_name)
     if not (tree.changed or every):
@@ -132,7 +138,7 @@ async def find(
 
 
 def _files(tree: git.Checkout, paths: Sequence[str], *, every: bool) -> list[tuple[str, str]]:
-    """The place and the text of each file under `paths` that may have kernels that changed. Blocking."""
+    """Return the place and the text of each file under `paths` that may have kernels that changed. Blocking."""
     texts: dict[str, str] = {}
     for place in tree.sources:
         try:
@@ -158,8 +164,8 @@ def _may_have_kernels(place: str, text: str) -> bool:
 
 
 def _reached(changed: frozenset[str], texts: Mapping[str, str]) -> set[str]:
-    """The files that changed, and those that may include or import one of them, also through others: by name alone, since what
-    differs is decided later, of these few.
+    """Return the files that changed, and those that may include or import one of them, also through others. Only
+    names count: what differs is decided later, for these few.
     """
     users: dict[str, set[str]] = {}
     for place, text in texts.items():
@@ -178,7 +184,7 @@ def _reached(changed: frozenset[str], texts: Mapping[str, str]) -> set[str]:
 
 
 def _named(place: str, text: str) -> set[str]:
-    """Names of files that a text includes, of modules that it imports."""
+    """Return names of files that a text includes, and of modules that it imports."""
     if not place.endswith(".py"):
         return {Path(each.name).name for each in includes.parse(text.encode("utf-8", "replace")).includes}
     names: set[str] = set()
@@ -189,7 +195,9 @@ def _named(place: str, text: str) -> set[str]:
 
 
 def _kernels(engine: Engine, place: str, uri: str) -> list[ChangedKernel]:
-    """The kernels of an open file that one could run: of a harness's file the harness, which launches its kernels."""
+    """Return the kernels of an open file that can be run. A harness's file has the harness, which launches its
+    kernels.
+    """
     if contract := harness.of(engine.session, uri):
         return [ChangedKernel(place, contract.target, contract.name, contract.span.line + 1)]
     return [

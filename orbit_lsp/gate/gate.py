@@ -1,4 +1,6 @@
-"""A gate from the change to its result: what changed, an earlier verdict, the forecast, the loop, and the record"""
+"""Runs a gate from the change to its result: what changed, an earlier verdict, the forecast, the loop, and the
+record.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ _RUNS_FOR_NOISE = 5
 
 @dataclass(slots=True)
 class GateOptions:
-    """`base` is a revision, None for the merge base. `paths` are absolute. `strict`: inconclusive is a failure. `again`: measure, though
-    there is a verdict. `limit_s` bounds the loop.
+    """Options of a gate. `base` is a revision, None for the merge base. `paths` are absolute. `strict`: inconclusive
+    is a failure. `again`: measure, even if there is a verdict. `limit_s` bounds the loop.
     """
 
     paths: Sequence[str]
@@ -59,8 +61,8 @@ async def perform(
     show: Callable[[str], object],
     warn: Callable[[str], object],
 ) -> GateResult:
-    """Run a gate, once the machine has been looked at. `say` gets lines that stay, `show` what one waits for. Raises GitError and NoBaseError, and
-    NoVariant if the base cannot be read.
+    """Run a gate, once the machine has been looked at. `say` gets lines that stay, `show` gets what one waits for.
+    Raises GitError and NoBaseError, and NoVariantError if the base cannot be read.
     """
     folder = await asyncio.to_thread(_folder, options.paths[0])
     base, base_name = await asyncio.to_thread(changes.base_of, folder, options.base, os.environ)
@@ -80,7 +82,7 @@ async def perform(
 
 
 def _folder(path: str) -> str:
-    """Blocking."""
+    """Return the folder of a path. Blocking."""
     return path if Path(path).is_dir() else str(Path(path).parent)
 
 
@@ -134,7 +136,7 @@ async def _measured(
 
 
 def _gpu(engine: Engine) -> str:
-    """The GPU that runs get, by the name that is known before one has run."""
+    """Return the GPU for the runs, by the name that is known before any has run."""
     place = engine.session.setup
     if place.place() == "modal":
         return place.settings.gpu
@@ -143,7 +145,7 @@ def _gpu(engine: Engine) -> str:
 
 
 def _key(change: GateChange, question: GateQuestion, gpu: str) -> str:
-    """Differs as soon as something differs that the verdict is of."""
+    """Return a key that differs as soon as something differs that the verdict depends on."""
     made = hashlib.sha256(f"{change.tree.identity}\n{gpu}\n{question}".encode())
     for kernel in change.kernels:
         assert kernel.now
@@ -171,7 +173,9 @@ async def _noises(
 
 
 def _of_history(entries: Sequence[HistoryEntry], gpu: str) -> Noise | None:
-    """The deviation of a pair is that of a run times the square root of two. How long a pair takes is not known of it."""
+    """Return the noise from the history. The deviation of a pair is that of a run times the square root of two. How
+    long a pair takes is not known from it.
+    """
     groups: dict[object, list[float]] = {}
     for entry in entries:
         device = entry.result.finished.device
@@ -271,12 +275,14 @@ def _result(
 
 
 def _machines(loop: GateLoop) -> c.Failure | None:
-    """The failure that has an exit code of its own: the limit of time is the author's, and makes the gate inconclusive."""
+    """Return the failure that has an exit code of its own. The limit of time is the author's, and makes the gate
+    inconclusive.
+    """
     return loop.failure if loop.failure and loop.failure.category != "timed out" else None
 
 
 def verdict_of(kernels: Sequence[GatedKernel], *, red_control: bool, failure: bool) -> GateVerdict:
-    """A control that is red takes all verdicts on times with it, but not a wrong answer."""
+    """Return the verdict. A red control invalidates all verdicts on times, but not a wrong answer."""
     which = {kernel.verdict for kernel in kernels}
     if "failed" in which:
         return "failed"
@@ -292,6 +298,6 @@ def _left_out(kernel: ChangedKernel) -> GatedKernel:
 
 
 def time_text(result: GateResult) -> str:
-    """`74 s, $0.12`."""
+    """Return `74 s, $0.12`."""
     cost = result.cost.usd if result.cost else None
     return f"{result.seconds:.0f} s" + (f", {units.money(cost)}" if cost is not None else "")

@@ -1,7 +1,8 @@
 """The loop of a gate: which pair of runs is next, which pairs count, and when each kernel is decided.
 
-Both sides of a pair are whole jobs, in an order drawn by a coin. The first job of each side is not counted: it builds, and it is the
-one that would fail. A kernel against itself runs in the same loop, one for ten kernels: if it differs, the machine is at fault.
+Both sides of a pair are whole jobs, in an order that a coin decides. The first job of each side is not counted: it
+builds, and it is the one that would fail. One kernel in ten also runs against itself in the same loop: if that
+differs, the machine is at fault.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class GateRow:
 
 @dataclass(slots=True)
 class _Runs:
-    """A unit while it runs: its two jobs, and what their runs took. A control is one whose sides are the same."""
+    """A unit while it runs: its two jobs, and how long their runs took. A control is a unit whose sides are the same."""
 
     rows: list[GateRow]
     sides: tuple[Variant, Variant]
@@ -106,7 +107,7 @@ class GateLoop:
         coin: random.Random,
         limit_s: float | None = None,
     ) -> None:
-        """`question.kernels` is how many kernels are compared."""
+        """Make a loop. `question.kernels` is how many kernels are compared."""
         self.question = question
         self.rows: list[GateRow] = []
         self.discarded = Counter[str]()
@@ -149,16 +150,16 @@ class GateLoop:
 
     @property
     def is_blind(self) -> bool:
-        """Whether no kernel has a time, and one that ran has none. One kernel may be launched by neither side; of all of them that says
-        that launches are not recorded.
+        """Say whether no kernel has a time although one ran. Neither side may launch one kernel; if that is so for
+        all, launches are not recorded.
         """
         return any(row.untimed for row in self.rows) and not any(row.ratios for row in self.rows)
 
     # -- the loop -----------------------------------------------------------------------------
 
     async def run(self, timed: Callable[[float], object]) -> None:
-        """Until each kernel is decided. `timed` is called with the seconds that it is expected to take from then on, once each kernel
-        has run a pair.
+        """Run until each kernel is decided. `timed` is called once each kernel has run a pair, with the seconds that
+        the rest is expected to take.
         """
         try:
             await self._build_ahead()
@@ -178,7 +179,7 @@ class GateLoop:
             self.failure = error.failure
 
     def expected_s(self) -> float:
-        """Of the pairs that are still to run, if no kernel is slower; controls included."""
+        """Return the expected seconds of the pairs that are still to run, if no kernel is slower, controls included."""
         total = sum(self._expected_pairs(unit) * unit.pair_s for unit in self._units if self._open(unit))
         units = len(self._units)
         return total * (1 + len(self._controls) / units) if units else 0.0
@@ -198,7 +199,7 @@ class GateLoop:
 
     @property
     def slower(self) -> list[bool]:
-        """Of each row, by all evidence so far."""
+        """Return whether each row is slower, by all evidence so far."""
         evidence = [self._evidence(row) if row.compared else 0.0 for row in self.rows]
         unlooked = self.question.kernels - len(evidence)
         return sign_bets.holm([*evidence, *[0.0] * max(0, unlooked)], self.question.false_alarm)[
@@ -213,7 +214,7 @@ class GateLoop:
         return any(control.red for control in self.controls())
 
     def _open(self, unit: _Runs) -> list[GateRow]:
-        """The kernels of a unit that more pairs may decide."""
+        """Return the kernels of a unit that more pairs may decide."""
         if unit.in_a_row >= _DISCARDS_IN_A_ROW or len(unit.seconds) >= 2 * self.question.most_pairs:
             return []
         slower = dict(zip(map(id, self.rows), self.slower, strict=True))
@@ -227,7 +228,9 @@ class GateLoop:
         ]
 
     def _next(self) -> _Runs | None:
-        """The unit with the kernel that is decided soonest, by what its pairs show; a control where it is behind the others."""
+        """Return the unit with the kernel that is decided soonest, by what its pairs show. Return a control if it is
+        behind the others.
+        """
         is_open = [(unit, rows) for unit in self._units if (rows := self._open(unit))]
         if not is_open:
             return None
@@ -246,7 +249,9 @@ class GateLoop:
         return min(is_open, key=lambda each: (left(*each), each[0].pairs))[0]
 
     def _control_behind(self) -> _Runs | None:
-        """A control with fewer pairs than a kernel that is slower: with as many it would show a machine that favours a side."""
+        """Return a control with fewer pairs than a kernel that is slower: with as many it would show a machine that
+        favours a side.
+        """
         slower = [len(row.ratios) for row, is_slower in zip(self.rows, self.slower, strict=True) if is_slower]
         return next((each for each in self._running_controls() if each.pairs < max(slower, default=0)), None)
 
@@ -262,7 +267,9 @@ class GateLoop:
     # -- a pair -------------------------------------------------------------------------------
 
     async def _build_ahead(self) -> None:
-        """Compile all sides, several at once, while nothing needs the GPU. What fails here is reported by the run that builds it."""
+        """Compile all sides, several at once, while nothing needs the GPU. The run that builds a side reports its
+        failure.
+        """
         sides = [variant for unit in self._units for variant in unit.sides] + [now for _, now in self._alone]
         jobs = [
             replace(variant.job, action="build", run=f"{self._run_id}.{next(self._numbers)}")
@@ -286,7 +293,7 @@ class GateLoop:
         await asyncio.gather(*map(build, jobs))
 
     async def _check(self, rows: list[GateRow], now: Variant) -> None:
-        """A kernel that the base does not have runs once: it may fail."""
+        """Run a kernel once that the base does not have: it may fail."""
         try:
             await self._once(now, {})
         except RunFailedError as error:
@@ -338,7 +345,7 @@ class GateLoop:
         unit.in_a_row = 0 if counted else unit.in_a_row + 1
 
     async def _once(self, variant: Variant, files: dict[str, str]) -> c.Finished:
-        """One run. Raises RunFailedError; what may pass by itself is tried once more."""
+        """Run once. Raises RunFailedError. A failure that may pass by itself is tried once more."""
 
         def heard(event: c.Event) -> None:
             if isinstance(event, c.Finished):
@@ -355,7 +362,9 @@ class GateLoop:
         raise AssertionError
 
     def _times(self, rows: list[GateRow], finished: c.Finished, at: int) -> list[float | None]:
-        """The time of each kernel in a run of side `at`; None of one that was not launched, or whose launches were not recorded."""
+        """Return the time of each kernel in a run of side `at`. It is None for a kernel that was not launched, or
+        whose launches were not recorded.
+        """
         times: list[float | None] = []
         for row in rows:
             variant = row.kernel.now if at else row.kernel.base
@@ -368,7 +377,9 @@ class GateLoop:
         return times
 
     def _fail(self, rows: list[GateRow], failure: c.Failure, *, of_base: bool) -> None:
-        """What a side's failure means for its kernels. Raises RunFailedError where it is the machine's or the user's."""
+        """Record what a side's failure means for its kernels. Raises RunFailedError if it is the machine's or the
+        user's.
+        """
         if failure.category in ("infrastructure", "cancelled"):
             raise RunFailedError(failure)
         text = failure.message.removeprefix("now: ")
@@ -381,8 +392,8 @@ class GateLoop:
     # -- what came of it ----------------------------------------------------------------------
 
     def controls(self) -> tuple[GateControl, ...]:
-        """A control is red to either side, at the level of the whole gate for each: with a pair as good as any kernel's, it is found no
-        later.
+        """Return the controls. A control is red to either side, at the level of the whole gate for each: with a pair
+        as good as any kernel's, it is found no later.
         """
         goal = math.log(max(1, len(self._controls)) / self.question.false_alarm)
         controls: list[GateControl] = []
@@ -399,7 +410,7 @@ class GateLoop:
         return tuple(controls)
 
     def kernels(self) -> tuple[GatedKernel, ...]:
-        """What is known of each kernel that was to run."""
+        """Return what is known of each kernel that was to run."""
         slower = self.slower
         given_up = {
             id(row) for unit in self._units if unit.in_a_row >= _DISCARDS_IN_A_ROW for row in unit.rows
@@ -452,8 +463,8 @@ class GateLoop:
 
 
 def _unfit(one: c.Finished, other: c.Finished) -> str:
-    """Why a pair does not count, by the GPUs, the clocks and the neighbours of both runs; empty if it does. Times are not looked at,
-    and the rule is the same for both sides: it cannot favour one.
+    """Return why a pair does not count, by the GPUs, the clocks and the neighbours of both runs. Return "" if it
+    does. Times are not looked at, and the rule is the same for both sides: it cannot favour one.
     """
     if one.device and other.device and one.device.uuid != other.device.uuid:
         return "the two runs had different GPUs"

@@ -1,4 +1,4 @@
-"""The result of a gate: of each kernel and of the whole, as JSON and reports have it."""
+"""The result of a gate: of each kernel and of the whole, in the form of JSON and reports."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ class GateResult:
 def exit_code(
     kernels: tuple[GatedKernel, ...], verdict: GateVerdict, failure: Failure | None, *, strict: bool
 ) -> int:
-    """What a change that fails to build or to compute comes to goes first, then a slower kernel, then the machine's own failure."""
+    """Return the exit code. A failure to build or to compute comes first, then a slower kernel, then the machine's
+    own failure.
+    """
     for kernel in kernels:
         if kernel.failure:
             return EXIT_CODES[kernel.failure.category]
@@ -130,7 +132,7 @@ def sentence(
     red_control: bool,
     failure: Failure | None,
 ) -> str:
-    """The one sentence that a reader in a hurry reads."""
+    """Return the one sentence for a reader in a hurry."""
 
     def names(which: str) -> str:
         listed = [kernel.kernel for kernel in kernels if kernel.verdict == which]
