@@ -1,1 +1,3 @@
-"""The judge: a candidate and its reference in locked processes of their own, measured and compared from outside of both"""
+"""The judge: it runs a candidate and its reference in locked processes, and measures and compares them from outside
+of both.
+"""

@@ -1,6 +1,8 @@
-"""Files beside a reference that its text names (a module that it imports, values that it reads), copied to where a locked side can read them.
+"""Copies files beside a reference that its text names (a module that it imports, values that it reads) to where a
+locked side can read them.
 
-A side reads nothing of the folder that the reference lies in: another user owns it, or it is an author's whole project.
+A side reads nothing of the folder in which the reference lies: another user owns it, or it is an author's whole
+project.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ _MOST_FILES: Final = 5_000
 
 
 def bring(reference: Path, text: str, leave: set[str], folder: Path) -> list[str]:
-    """Copy what `text` names, and what the modules among that name, to the same relative paths below `folder`; never the names in `leave`.
-    Returns these paths. Raises OSError, also for files that are too large together.
+    """Copy what `text` names, and what the modules among that name, to the same relative paths below `folder`; never
+    the names in `leave`. Return these paths. Raises OSError, also for files that are too large together.
     """
     candidates = dict(_files(reference.parent, leave | {reference.name}))
     brought: list[str] = []
@@ -42,7 +44,7 @@ def bring(reference: Path, text: str, leave: set[str], folder: Path) -> list[str
 
 
 def _files(folder: Path, leave: set[str]) -> Iterator[tuple[str, Path]]:
-    """Of a folder and the folders in it, by relative path."""
+    """Yield the files of a folder and the folders in it, by relative path."""
     found = [path for path in (*folder.glob("*"), *folder.glob("*/*")) if not path.name.startswith(".")]
     for path in found[:_MOST_FILES]:
         name = path.relative_to(folder).as_posix()
@@ -51,7 +53,7 @@ def _files(folder: Path, leave: set[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _named(name: str, text: str) -> bool:
-    """Whether a text reads a file by its name, or imports it."""
+    """Say whether a text reads a file by its name, or imports it."""
     path = Path(name)
     if path.name in text:
         return True

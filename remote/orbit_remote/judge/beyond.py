@@ -1,8 +1,9 @@
-"""A candidate whose answers to the author's draws are right, asked about the families of `families`.
+"""Asks a candidate whose answers to the author's draws are right about the families of `families`.
 
-A family counts where the reference can be trusted in it: in its own precision and in double it agrees, and in double it also agrees with itself on
-arguments that differ by a billionth. So neither rounding nor a tie nor a jump accuses anybody. This is found out with one set of
-arguments. The candidate is asked about another one, before the reference computes what was expected.
+A family counts if the reference can be trusted with it: in its own precision and in double it agrees, and in double
+it also agrees with itself on arguments that differ by a billionth. So neither rounding nor a tie nor a jump accuses
+anybody. One set of arguments is used to find this out. The candidate is asked about another one, before the reference
+computes what was expected.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class AskedSides:
-    """Who can be asked, with arguments as `match.Given`. `exactly` is the reference in double precision with the arguments of its last call,
-    changed by a share; it raises SideFailedError where there is none.
+    """Who can be asked, with arguments as `match.Given`. `exactly` is the reference in double precision with the
+    arguments of its last call, changed by a share. It raises SideFailedError if there is none.
     """
 
     drawn: Callable[[], Any]
@@ -50,7 +51,9 @@ class AskedSides:
 
 @dataclass(slots=True)
 class Beyond:
-    """What came of it. `wrong` is the first answer that is wrong, in words; `failed` how the candidate failed where the reference did not."""
+    """The results. `wrong` is the first wrong answer, in words. `failed` is how the candidate failed when the
+    reference did not.
+    """
 
     tried: list[c.Attempt] = field(default_factory=list[c.Attempt])
     wrong: str = ""
@@ -61,7 +64,7 @@ class Beyond:
 
 
 class Beyonds:
-    """`usual` is an answer of the reference to a draw: by its size tolerances are scaled."""
+    """Asks the families. `usual` is an answer of the reference to a draw: its size scales the tolerances."""
 
     def __init__(
         self,
@@ -82,7 +85,9 @@ class Beyonds:
         self.result = Beyond()
 
     def judge(self, late: Callable[[bool], bool]) -> Beyond:
-        """Each family with one argument, in random order, then more arguments; `late` says whether time is up, for the first turn or for more."""
+        """Ask about each family with one argument, in random order, then about more arguments. `late` says whether
+        time is up, for the first turn or for more.
+        """
         result = self.result
         base = self._asked.drawn()
         places = [at for at, tensor in enumerate(self._tensors(base)) if families.fits(self._torch, tensor)]
@@ -106,7 +111,7 @@ class Beyonds:
         return result
 
     def _turns(self, places: Sequence[int]) -> tuple[list[tuple[Family, int]], list[tuple[Family, int]]]:
-        """Each family with one argument; and the other pairs."""
+        """Return each family with one argument, and the other pairs."""
         able = [
             family
             for family in families.FAMILIES
@@ -119,7 +124,7 @@ class Beyonds:
         return first, more
 
     def _family(self, family: Family, at: int, base: Any) -> tuple[Any, str]:
-        """The draw for the next one, and what came of this one."""
+        """Ask about a family. Return the draw for the next one, and the result of this one."""
         following = self._asked.drawn()
         try:
             left_out = self._untrusted(self._varied(family, at, base, following))
@@ -156,7 +161,7 @@ class Beyonds:
         return another, self._compared(family, at, mine, expected, exact)
 
     def _untrusted(self, given: Any) -> str:
-        """Why the reference is not to be trusted with such arguments; empty where it is."""
+        """Return why the reference is not to be trusted with such arguments. Return "" if it is."""
         _, exact, why = self._trusted(given)
         if why or exact is None:
             return why
@@ -167,7 +172,7 @@ class Beyonds:
         return ""
 
     def _trusted(self, given: Any) -> tuple[Answered, Answered | None, str]:
-        """The reference's answers in its own precision and in double, and why they do not count."""
+        """Return the reference's answers in its own precision and in double, and why they do not count."""
         own = self._asked.reference(given)
         try:
             exact = self._asked.exactly(0.0)
@@ -185,7 +190,9 @@ class Beyonds:
         return own, exact, ""
 
     def _allowed(self, at: int, expected: Any, error: float) -> AllowedDifference:
-        """The tolerance, whose absolute part grows with the answers, and by what the reference's own rounding may be."""
+        """Return the tolerance. Its absolute part grows with the answers, and by the possible rounding of the
+        reference itself.
+        """
         allowed = kernelbench.tolerance(expected, self._within)
         grown = max(1.0, _rms(expected) / self._sizes[at]) if self._sizes[at] else 1.0
         more = _ROUNDING * error
@@ -218,7 +225,9 @@ class Beyonds:
         return c.RIGHT
 
     def _varied(self, family: Family, at: int, base: Any, other: Any) -> Any:
-        """Arguments of a draw with one of them varied; of two draws of other shapes, the second one's values are not used."""
+        """Return arguments of a draw with one of them varied. If two draws have different shapes, the second one's
+        values are not used.
+        """
         torch, leaf = self._torch, base.leaves[at]
         tensor = arguments.tensor_in(torch, leaf, base.contents[at])
         fits = len(other.leaves) > at and other.leaves[at] == leaf
@@ -234,7 +243,7 @@ class Beyonds:
         ]
 
     def _gone(self, given: Any) -> bool:
-        """Whether the reference fails with the author's own arguments too: a kernel that faults takes its process along."""
+        """Say whether the reference fails with the author's own arguments too: a kernel that faults ends its process."""
         try:
             self._asked.reference(given)
         except SideFailedError:
@@ -243,13 +252,13 @@ class Beyonds:
 
 
 def limit(most_s: float, more_s: float) -> Callable[[bool], bool]:
-    """Time is up after so many seconds for the first turn, and for more."""
+    """Return what says whether time is up, after `most_s` seconds for the first turn, and `more_s` for more."""
     began = time.monotonic()
     return lambda more: time.monotonic() - began > (more_s if more else most_s)
 
 
 def words(tried: Sequence[c.Attempt]) -> str:
-    """What was tried, in a sentence; empty where nothing was."""
+    """Return what was tried, in a sentence. Return "" if nothing was."""
     right = [attempt for attempt in tried if attempt.answer == c.RIGHT]
     left = [
         f"{attempt.family} of {attempt.argument} ({attempt.answer.removeprefix(LEFT_OUT)})".replace(
@@ -274,7 +283,7 @@ def _where(family: Family, at: int) -> str:
 
 
 def _rms(tensor: Any) -> float:
-    """Of the finite values; 0 where there is none."""
+    """Return the root mean square of the finite values, or 0 if there is none."""
     wide = tensor.abs().double()
     finite = wide[wide.isfinite()]
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0

@@ -1,5 +1,5 @@
-"""Builds a candidate's extensions, C++ and CUDA in its strings, before it has the GPU: its module is imported in a locked process
-that sees no GPU. What it builds is copied for the run to load (`child/harness/built_extensions.py`).
+"""Builds a candidate's extensions (C++ and CUDA in its strings) before it has the GPU. Its module is imported in a
+locked process that sees no GPU. The build is copied for the run to load (`child/harness/built_extensions.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _NICE: Final = 10
 
 
 def main(arguments: list[str]) -> int:
-    """Returns once the module has been imported, or standard input has ended; nothing that it started is left then."""
+    """Import the module, and return once that is done, or standard input has ended. Then no process that it started
+    is left.
+    """
     parser = argparse.ArgumentParser(prog="orbit_remote extensions")
     parser.add_argument("path", help="the candidate's file, in `folder`")
     parser.add_argument(
@@ -47,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _import(path: str, folder: Path) -> NoReturn:
-    """In a process of its own, which ends with a status that means nothing."""
+    """Import in a separate process, whose exit status means nothing."""
     try:
         os.setsid()
         os.nice(_NICE)

@@ -1,4 +1,4 @@
-"""Calls of the judge's sides as they were seen, and what a match comes to."""
+"""Calls of the judge's sides as they were seen, and the result of a match."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbit_remote.judge.stopwatch import Stopwatch
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of one call: `contents` are the judge's own copies, `seed` is for what the call itself draws."""
+    """The arguments of one call. `contents` are the judge's own copies, `seed` is for what the call itself draws."""
 
     packed: Any
     leaves: tuple[Leaf, ...]
@@ -31,7 +31,7 @@ class Given:
 
 @dataclass(slots=True)
 class ReturnedTensor:
-    """A tensor that a call returned: `data` is its memory, `copy` the judge's own."""
+    """A tensor that a call returned. `data` is its memory, `copy` is the judge's own."""
 
     name: str
     leaf: Leaf
@@ -79,7 +79,9 @@ class MatchResult:
 
 @dataclass(slots=True)
 class ReferenceCalls:
-    """Calls of the reference's process: see `verdict.Baseline`; `placing` is how long it took to put the arguments of `reference` in place."""
+    """Calls of the reference's process: see `verdict.Baseline`. `placing` is how long it took to put the arguments of
+    `reference` in place.
+    """
 
     empty: list[Times] = field(default_factory=list[Times])
     reference: list[Times] = field(default_factory=list[Times])

@@ -1,6 +1,7 @@
-"""Messages between the judge and a side: a JSON object each, in one packet, with descriptors of memory where there are any.
+"""Messages between the judge and a side: a JSON object each, in one packet, with descriptors of memory if there are
+any.
 
-What a side says is a claim: it is bounded, it is read as data, and silence ends at a deadline.
+What a side says is a claim. It is bounded, it is read as data, and silence ends at a deadline.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Message = dict[str, Any]
 
 
 class ChannelLostError(Exception):
-    """The other end has gone, said nothing in time, or said what is no message; `why` is which."""
+    """The other end has gone, said nothing in time, or said what is no message. `why` says which."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -42,7 +43,7 @@ class Channel:
             raise ChannelLostError("its process has ended") from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
-        """The next message; the descriptors are the caller's to close. Raises ChannelLostError, TimeoutError."""
+        """Return the next message. The caller closes the descriptors. Raises ChannelLostError, TimeoutError."""
         self._end.settimeout(timeout_s)
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._end, PACKET, _DESCRIPTORS)
@@ -61,7 +62,7 @@ class Channel:
         return cast("Message", message), descriptors
 
     def readable(self) -> bool:
-        """Whether the other end has said something, or has gone."""
+        """Say whether the other end has said something, or has gone."""
         return bool(select.select([self._end], [], [], 0)[0])
 
     def close(self) -> None:

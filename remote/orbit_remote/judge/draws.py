@@ -1,8 +1,9 @@
-"""Arguments as a reference's `get_inputs` draws them, new ones in each call, in the process of the reference.
+"""Draws arguments by a reference's `get_inputs`, new ones in each call, in the process of the reference.
 
-Authors seed generators in `get_inputs`, so that their own runs repeat. Here each such seed is mixed with the judge's: draws differ, and what was
-seeded alike within a draw is still alike. A draw is made on the GPU under the author's own calls, where they work there. One on the CPU that
-takes long is made twice; later draws take each element from one of the two at random: a range, a mask and a type stay what they were.
+Authors seed generators in `get_inputs`, so that their own runs repeat. Here each such seed is mixed with the judge's:
+draws differ, and what was seeded alike within a draw is still alike. A draw is made on the GPU under the author's own
+calls, if they work there. One on the CPU that takes long is made twice; later draws take each element from one of the
+two at random. So ranges, masks and types stay.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _BIT_GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 class Seeds:
-    """The functions that seed torch, numpy and random, replaced: within a draw they mix what they are given with the draw's own seed."""
+    """Replaces the functions that seed torch, numpy and random. Within a draw they mix their argument with the draw's
+    own seed.
+    """
 
     def __init__(self, torch: Any) -> None:
         self.drawing: int | None = None
@@ -45,7 +48,7 @@ class Seeds:
 
     @contextlib.contextmanager
     def of(self, seed: int, device: str) -> Generator[None]:
-        """A draw from `seed`, whose generators are on `device`."""
+        """Make a draw from `seed`, whose generators are on `device`."""
         self._plain["torch"](seed)
         self._plain["random"](seed)
         if self._numpy:
@@ -57,7 +60,9 @@ class Seeds:
             self.drawing = None
 
     def mixed(self, own: Any) -> Any:
-        """The author's seed and the draw's, below 2^32; the author's alone outside a draw, and where there is none."""
+        """Return the author's seed mixed with the draw's, below 2^32. Return the author's alone outside a draw, and
+        if there is none.
+        """
         if self.drawing is None or own is None:
             return own
         return int.from_bytes(hashlib.blake2b(f"{self.drawing} {own!r}".encode(), digest_size=4).digest())
@@ -134,7 +139,9 @@ class Draws:
         """How draws are made that are not the author's own calls in each call; empty where they are."""
 
     def sizes(self) -> list[int]:
-        """Bytes of each tensor that a draw has, without drawing one; empty where the author's calls need values."""
+        """Return the bytes of each tensor of a draw, without drawing one. Return none if the author's calls need
+        values.
+        """
         try:
             with self._seeds.of(0, "cpu"), _placed(self._torch, "meta"):
                 drawn = self._get()
@@ -164,7 +171,7 @@ class Draws:
         return drawn
 
     def _keep(self, drawn: list[Any]) -> None:
-        """For later draws, if two draws have the same form, and differ."""
+        """Keep a draw for later ones, if two draws have the same form, and differ."""
         if self._bases and not tensor_data.fits(self._torch, self._bases[0], drawn):
             self._bases.clear()
         self._bases.append(tensor_data.cloned(self._torch, drawn))
@@ -187,7 +194,9 @@ class Draws:
 
 
 def mix(torch: Any, one: Any, other: Any, generator: Any) -> Any:
-    """Each element from one of two tensors at random. Integers that may be offsets, sizes or a permutation come from one of them alone."""
+    """Return each element from one of two tensors at random. Integers that may be offsets, sizes or a permutation
+    come from only one of them.
+    """
 
     def coin(shape: Any) -> Any:
         return torch.randint(0, 2, shape, generator=generator, device=one.device).bool()
@@ -207,7 +216,7 @@ def _scattered(torch: Any, tensor: Any) -> bool:
 
 
 def _placed(torch: Any, device: str) -> Any:
-    """A context in which what makes tensors makes them on `device`, also where the author names another one."""
+    """Return a context in which tensors are made on `device`, even if the author names another one."""
     mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
     makers: Any = getattr(importlib.import_module("torch.utils._device"), "_device_constructors")()  # noqa: B009 - a private name
 

@@ -1,7 +1,8 @@
-"""Families of arguments that a problem's own draw implies nothing about, made of one draw. Pure, but for the random numbers.
+"""Families of arguments that a problem's own draw does not suggest, made from one draw. Pure, except for the random
+numbers.
 
-A candidate that is right for the draw's distribution alone is wrong in one of them: values of another size, without spread, in order, with signs or
-magnitudes that the draw does not have, or the same again but for a part.
+A candidate that is right only for the draw's distribution is wrong in one of them: values of another size, without
+spread, in order, with signs or magnitudes that the draw does not have, or the same values except for a part.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _BLOCKS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`vary` makes new values, of float32 or wider, of one tensor's (its rms is above 0) and of those of another draw. `in_order`: no two
-    values become equal that were not, as an answer of positions may need. `after_the_draw`: the candidate gets the draw in the call before.
+    """A family. `vary` makes new values, of float32 or wider, from one tensor's (its rms is above 0) and from those
+    of another draw. `in_order`: no two different values become equal, as an answer of positions may need.
+    `after_the_draw`: the candidate gets the draw in the call before.
     """
 
     name: str
@@ -96,7 +98,7 @@ FAMILIES: Final = (
 
 
 def fits(torch: Any, tensor: Any) -> bool:
-    """Whether a tensor has families: finite numbers that are not all zero, more than one of them."""
+    """Say whether a tensor has families: it has more than one finite number, not all zero."""
     if not tensor.is_floating_point() or tensor.numel() < 2 or not tensor.dim():
         return False
     wide = _wide(torch, tensor)
@@ -104,8 +106,8 @@ def fits(torch: Any, tensor: Any) -> bool:
 
 
 def varied(torch: Any, family: Family, tensor: Any, other: Any) -> Any:
-    """New values of the tensor's shape and type, within the type's range. What `get_inputs` repeats by `expand` stays repeated: a
-    candidate may rely on that.
+    """Return new values of the tensor's shape and type, within the type's range. What `get_inputs` repeats by
+    `expand` stays repeated: a candidate may rely on that.
     """
     own, another = _unrepeated(torch, tensor, other)
     values = _wide(torch, own)
@@ -116,8 +118,8 @@ def varied(torch: Any, family: Family, tensor: Any, other: Any) -> Any:
 
 
 def _unrepeated(torch: Any, tensor: Any, other: Any) -> tuple[Any, Any]:
-    """Return two draws without the dimensions along which both repeat themselves, which have the extent 1 then. A constant is no
-    repetition.
+    """Return two draws without the dimensions along which both repeat themselves; these have the extent 1 then. A
+    constant is no repetition.
     """
     own, another = tensor, other
     for axis in range(tensor.dim()):

@@ -1,7 +1,7 @@
 """Memory that two processes see: a GPU's by CUDA IPC, the host's by descriptors of memory files.
 
-On the GPU memory for arguments is allocated by the driver itself, because not every allocator's memory can be exported. A tensor
-of bytes is what both kinds are read and written through.
+On the GPU the driver itself allocates memory for arguments, because not every allocator's memory can be exported.
+Both kinds are read and written through a tensor of bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Handle = dict[str, Any]
 
 
 class HandleError(ValueError):
-    """A handle that names no memory of its side."""
+    """A handle names no memory of its side."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedMemory:
-    """Memory of this process; `handle` and `descriptor` (None on a GPU) are for the other one."""
+    """Memory of this process. `handle` and `descriptor` (None on a GPU) are for the other one."""
 
     data: Any
     size: int
@@ -42,7 +42,9 @@ class MappedMemory:
 
 
 class HostMemory:
-    """For `device="cpu"`: the judge's logic without a GPU. What a side returns is copied once into a memory file."""
+    """The memory for `device="cpu"`: the judge's logic without a GPU. What a side returns is copied once into a
+    memory file.
+    """
 
     device = "cpu"
     gates = False
@@ -57,14 +59,16 @@ class HostMemory:
         return MappedMemory(self._mapped(descriptor, size), size, {"bytes": size}, descriptor)
 
     def open(self, handle: Handle, descriptors: list[int]) -> Any:
-        """The other process's region, for as long as this process lives."""
+        """Open the other process's region, for as long as this process lives."""
         return self._mapped(descriptors[0], int(handle["bytes"]))
 
     def _mapped(self, descriptor: int, size: int) -> Any:
         return self._torch.frombuffer(mmap.mmap(descriptor, size), dtype=self._torch.uint8)
 
     def share(self, tensor: Any, at: int) -> tuple[Handle, int]:
-        """A tensor without gaps for the other process to read, in the order of its bytes; `at` counts the tensors of one message."""
+        """Share a tensor without gaps with the other process, in the order of its bytes. `at` counts the tensors of
+        one message.
+        """
         size = tensor.numel() * tensor.element_size()
         descriptor = os.memfd_create("orbit-output")
         os.ftruncate(descriptor, max(1, size))
@@ -75,7 +79,9 @@ class HostMemory:
         return {"descriptor": at}, descriptor
 
     def shared(self, handle: Handle, size: int, descriptors: list[int]) -> Any:
-        """What the other process shared, read once: it cannot be changed or cut short while it is looked at. Raises HandleError."""
+        """Return what the other process shared. It is read once, so that it cannot be changed or cut short while it
+        is compared. Raises HandleError.
+        """
         at = handle.get("descriptor")
         if not isinstance(at, int) or not 0 <= at < len(descriptors):
             raise HandleError("an output without its memory")
@@ -93,16 +99,16 @@ class HostMemory:
         )
 
     def wait(self) -> None:
-        """Nothing is under way on a host."""
+        """Do nothing: nothing is under way on a host."""
 
     def touch(self, data: Any) -> None:
         """A host needs no touch."""
 
     def known_kernel(self) -> None:
-        """Nothing of a host's is recorded."""
+        """Do nothing: nothing of a host's is recorded."""
 
     def pause(self) -> None:
-        """Between two looks at a flag: the other process may need this core."""
+        """Pause between two looks at a flag: the other process may need this core."""
         time.sleep(2e-5)
 
     def flush(self) -> None:
@@ -124,7 +130,7 @@ class _Bytes:
 
 
 class CudaMemory:
-    """A GPU's; this process's CUDA context begins with it. Raises OSError where the driver refuses."""
+    """A GPU's memory. This process's CUDA context begins with it. Raises OSError if the driver refuses."""
 
     device = "cuda"
     gates = True
@@ -190,7 +196,7 @@ class CudaMemory:
         return {"ipc": name, "offset": address - base}, None
 
     def shared(self, handle: Handle, size: int, descriptors: list[int]) -> Any:
-        """A tensor of `size` bytes over memory that the side exported. Raises HandleError."""
+        """Return a tensor of `size` bytes over memory that the side exported. Raises HandleError."""
         del descriptors
         name, offset = handle.get("ipc"), handle.get("offset")
         if not isinstance(name, str) or not isinstance(offset, int):
@@ -232,8 +238,9 @@ class CudaMemory:
         self._synchronize()
 
     def touch(self, data: Any) -> None:
-        """Read a few bytes of `data`. The GPU then has switched to this process and knows its pages, as in a program that runs alone.
-        A timed call knows them before its gate: what runs behind the gate beside a long touch would cost nothing.
+        """Read a few bytes of `data`. Then the GPU has switched to this process and knows its pages, as in a program
+        that runs alone. A timed call knows them before its gate: otherwise work behind the gate that runs during a
+        long touch would cost nothing.
         """
         self._touched = self._torch.amax(data[:: 1 << 16])
         self._behind.record()  # else a kernel that may begin before the one before it has ended (PDL) would do so here
@@ -246,7 +253,7 @@ class CudaMemory:
         self._torch.sum(self._few, dim=0, out=self._total)
 
     def pause(self) -> None:
-        """Between two looks at a flag: none, because it would be in the time."""
+        """Do not pause between two looks at a flag, because the pause would be in the time."""
 
     def free(self) -> int:
         return int(self._torch.cuda.mem_get_info()[0])
@@ -262,7 +269,7 @@ class CudaMemory:
         self._flags = seen.value
 
     def wait_for_gate(self, number: int) -> None:
-        """What is launched from here on waits until word 0 is at least `number`."""
+        """Make what is launched from here on wait until word 0 is at least `number`."""
         stream = int(self._torch.cuda.current_stream().cuda_stream)
         self._call("cuStreamWaitValue32_v2", stream, self._flags, number, _AT_LEAST)
 
@@ -288,12 +295,12 @@ Memory = HostMemory | CudaMemory
 
 
 def of(torch: Any, device: str, index: int) -> Memory:
-    """Memory for tensors on `device` (`cuda` or `cpu`); `index` is the GPU's, from 0."""
+    """Return memory for tensors on `device` (`cuda` or `cpu`). `index` is the GPU's, from 0."""
     return CudaMemory(torch, index) if device == "cuda" else HostMemory(torch)
 
 
 def bandwidth(torch: Any, own: Memory) -> float | None:
-    """Bytes per second that this GPU writes, at best of a few fills."""
+    """Return the bytes per second that this GPU writes, at best of a few fills."""
     data = torch.empty(min(1 << 30, own.free() // 4), dtype=torch.uint8, device="cuda")
     best = 0.0
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Where a judge's seconds go: each moment counts for the innermost stage that it is in."""
+"""Measures where a judge's seconds go. Each moment counts for the innermost stage that it is in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 
 
 class Stopwatch:
-    """`seconds` has the time of each stage so far, without that of the stages in it."""
+    """The stopwatch. `seconds` has the time of each stage so far, without that of the stages in it."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
