@@ -90,7 +90,7 @@ class DropFolder:
         """The outcomes of the answered files, in the order in which they ended; a file that is no request has `usage`."""
 
     async def close(self) -> None:
-        """Cancel the jobs under way; their files are answered with that."""
+        """Cancel the jobs under way, and answer their files with that outcome."""
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)

@@ -81,8 +81,8 @@ class BoundedConnection(H11Protocol):
         self.transport.abort()
 
     def _should_upgrade(self) -> bool:
-        """Refuse to upgrade. A client that asks for a WebSocket is answered over HTTP; uvicorn would log which
-        package to install for one.
+        """Refuse to upgrade. A client that asks for a WebSocket is answered over HTTP. Otherwise uvicorn would log
+        which package to install for one.
         """
         return False
 

@@ -152,7 +152,7 @@ def _complaint(request: HttpRequest, detail: Mapping[str, Any]) -> str:
 
 
 def _methods(made: FastAPI, request: HttpRequest) -> list[str]:
-    """Return the methods of all routes of a path; the framework names only the first route's."""
+    """Return the methods of all routes of a path. The framework names only those of the first route."""
     methods: set[str] = set()
     for route in made.router.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:

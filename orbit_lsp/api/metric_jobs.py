@@ -139,7 +139,7 @@ def _requests(job: StoredJob, request: Request, result: Result) -> tuple[dict[st
 
 
 def as_candidate(reference: str) -> str:
-    """Return the text of a reference in the candidate's place: a profile is of `ModelNew`."""
+    """Return the text of a reference in the candidate's place, because a profile is always of `ModelNew`."""
     return reference + _REFERENCE
 
 

@@ -111,7 +111,7 @@ def job_of(number: int) -> str:
 
 
 def about(request: Request) -> dict[str, str]:
-    """Raises RequestRefusedError for a job of another kind."""
+    """Return what a job of popcorn is about. Raises RequestRefusedError for a job of another kind."""
     if ABOUT not in request.files:
         raise RequestRefusedError("that job is not a submission to a leaderboard")
     return codec.read_json(request.files[ABOUT])

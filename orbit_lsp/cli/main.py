@@ -86,7 +86,7 @@ def _standard_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Drop the remaining output, also that of the exit: nobody reads it."""
+    """Drop the remaining output, also that of the exit, because nobody reads it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
@@ -103,7 +103,7 @@ class _Sentence(logging.Formatter):
 
 @contextmanager
 def log_sentences() -> Generator[None]:
-    """Print errors of the log, a line each; the commands themselves report what the log has as warnings."""
+    """Print errors of the log, a line each. The commands themselves report the log's warnings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.ERROR)
     handler.setFormatter(_Sentence())

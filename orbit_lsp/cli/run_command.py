@@ -516,7 +516,7 @@ async def _perform(
 
 
 def _dump(finished: c.Finished, made: Path | None, to: Path) -> None:
-    """Raises OSError where it cannot be written there."""
+    """Write what the compiler made to a folder. Raises OSError if it cannot be written there."""
     if made is None:
         print("orbit-lsp: warning: nothing to dump: the profile contains no compiled code", file=sys.stderr)
     else:

@@ -31,7 +31,7 @@ _COMPILED = (".so", ".pyd")
 
 
 class Import(NamedTuple):
-    """An import. `level` counts the leading dots; `names` are the words behind `import` in `from module import …`."""
+    """An import. `level` counts the leading dots. `names` are the words behind `import` in `from module import …`."""
 
     level: int
     module: tuple[str, ...]

@@ -61,7 +61,7 @@ ENVIRONMENT = {
 
 
 class GitError(Exception):
-    """The revision cannot be read; the text is the sentence for the author."""
+    """The revision cannot be read. The text is the sentence for the author."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,7 +388,9 @@ class _DamagedError(ValueError):
 
 
 def _unpacked(packed: Any, limit: limits.Limit) -> bytes:
-    """Raises _DamagedError; a row of some KB may unpack to more than the memory."""
+    """Unpack a row. Raises _DamagedError also if it would unpack to too much: a row of some KB may unpack to more
+    than the memory.
+    """
     if not isinstance(packed, bytes):
         raise _DamagedError("a packed value is not one")
     unpacking = zlib.decompressobj()
@@ -403,7 +405,7 @@ def _unpacked(packed: Any, limit: limits.Limit) -> bytes:
 
 @functools.lru_cache(maxsize=_RECENT)
 def _entry(row: tuple[Any, ...]) -> HistoryEntry:
-    """Raises _DamagedError, and ValueError for what another version has written."""
+    """Return the entry of a row. Raises _DamagedError, and ValueError if another version wrote it."""
     number, at, path, kernel, action, digest, inputs, text, packed = row
     words = (path, kernel, digest, inputs, "" if text is None else text)
     if not (isinstance(at, float) and abs(at) < 1e11 and all(isinstance(word, str) for word in words)):

@@ -26,7 +26,7 @@ class OnHost:
         self._session: SshSession | None = None
 
     async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
-        """Return a kernel; cells wait for it."""
+        """Return a kernel. Cells wait until it has started."""
         if self._session is None or not self._session.usable:
             limit = config.Settings().ssh.files_mib << 20
             self._session = SshSession(self._place, self._folder, limit, self._lease)

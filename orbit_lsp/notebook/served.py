@@ -27,7 +27,7 @@ class Served:
         self._session: ApiSession | None = None
 
     async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
-        """Return a kernel; cells wait for it."""
+        """Return a kernel. Cells wait until it has started."""
         if self._session is None or not self._session.usable:
             limit = config.Settings().modal.files_mib << 20
             self._session = ApiSession(self._server, self._folder, limit, self._lease)

@@ -1,4 +1,4 @@
-"""Jupyter's messages as frames: read, checked, made, and cut where a cell prints too much."""
+"""Jupyter's messages as frames. They are read, checked and made, and cut if a cell prints too much."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class ClientSettings:
         return self._session.setup.settings
 
     def configure(self, section: Any) -> tuple[str, ...]:
-        """Take the client's settings; returns what is wrong with them, sentence by sentence."""
+        """Take the client's settings. Return what is wrong with them, sentence by sentence."""
         from orbit_lsp.state import config
 
         self._section = section

@@ -202,7 +202,7 @@ class Places:
         return machine
 
     async def _stand_in(self, host: str) -> None:
-        """Compile on this machine what the host would, where there is a compiler, until the host is reached."""
+        """Let this machine compile until the host is reached, if it has a compiler."""
         if self._stands_in.is_set():
             return
         here = await self.local_runner().machine()

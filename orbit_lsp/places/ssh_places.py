@@ -25,7 +25,7 @@ class SshPlaces:
         self._runners: dict[str, SshRunner] = {}
 
     def runner(self, host: str) -> SshRunner:
-        """Return the runner of a host; another one where the settings changed. Nothing is asked of the host yet."""
+        """Return the runner of a host. It is a new one if the settings changed. Nothing is asked of the host yet."""
         from orbit_lsp.runners.ssh.connection import SshPlace
         from orbit_lsp.runners.ssh.runner import SshOptions, SshRunner, laptop
 

@@ -32,7 +32,7 @@ _DUMPS = ".ir"
 
 
 class NotKeptError(Exception):
-    """The report could not be kept; the text is the sentence to say."""
+    """The report could not be kept. The text is the sentence to show."""
 
 
 @dataclass(frozen=True, slots=True)

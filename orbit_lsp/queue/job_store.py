@@ -68,7 +68,7 @@ create index under_way on jobs (owner) where outcome is null;
 
 
 class StoreError(Exception):
-    """The file of jobs cannot be used, or a row of it; the text is a sentence for the user."""
+    """The file of jobs, or a row of it, cannot be used. The text is a sentence for the user."""
 
 
 class StoreUnusableError(StoreError):
@@ -179,7 +179,7 @@ class JobStore:
     """The store of jobs. Calls block. Several threads and several processes may use it at the same time."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Raises StoreError, but not where the file may be usable soon."""
+        """Open the file. Raises StoreError, but not if the file may be usable soon."""
         try:
             self.path = path or jobs_file()
         except RuntimeError as error:
@@ -219,7 +219,7 @@ class JobStore:
             return sum(own.kept for own in self._own.values())
 
     def _do(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
-        """Raises StoreUnusableError, and what `work` raises."""
+        """Do `work` with the file. Raises StoreUnusableError, and what `work` raises."""
         try:
             return self._file.do(work, transaction=writes, writes=writes)
         except UnusableFileError as why:
@@ -373,7 +373,7 @@ class JobStore:
         )  # fmt: skip
 
     def cancel(self, job: str) -> None:
-        """Ask the process that has a job to end it; a job without a process ends at once."""
+        """Ask the process that has a job to end it. A job without a process ends at once."""
 
         def work(file: sqlite3.Connection) -> Any:
             file.execute("update jobs set cancelling = 1 where id = ? and outcome is null", (job,))
@@ -507,7 +507,7 @@ class JobStore:
         return dict(sorted(rows))
 
     def request(self, job: str) -> Request:
-        """Raises StoreError where it cannot be read."""
+        """Return the request of a job. Raises StoreError if it cannot be read."""
         if (own := self._own.get(job)) and own.request:
             return own.request
         return self._do(lambda file: self._request(file, job), writes=False)

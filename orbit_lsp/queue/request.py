@@ -114,7 +114,9 @@ def read(file: str) -> tuple[str, str]:
 
 
 def check(request: Request, *, trusted: bool) -> None:
-    """Raises RequestRefusedError. `trusted`: the request is the user's own word, so its flags may be any."""
+    """Check a request. Raises RequestRefusedError. `trusted` says that the request is the user's own, so any flags
+    are allowed.
+    """
     if request.version != VERSION:
         raise RequestRefusedError(
             f"the request has version {request.version}, this orbit-lsp knows {VERSION}"

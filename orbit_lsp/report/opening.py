@@ -52,7 +52,7 @@ def _page(
 
 
 def put(made: Page, reports: Path, name: str) -> Path:
-    """Raises NoReportError where the folder cannot be written."""
+    """Write a report's page. Raises NoReportError if the folder cannot be written."""
     try:
         return report_folder.save(reports, name, page.html(made))
     except OSError as error:

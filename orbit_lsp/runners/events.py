@@ -14,7 +14,7 @@ class EventLines:
         self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Raises ValueError where a line is longer than any event may be."""
+        """Take bytes. Raises ValueError if a line is longer than any event may be."""
         first, *more = piece.split(b"\n")
         self._rest.append(first)
         self._size += len(first)

@@ -18,7 +18,7 @@ class UnderWay:
         self._ended.set()
 
     async def counted(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        """Yield the events of a job; it is under way until the last of them."""
+        """Yield the events of a job. The job counts as under way until the last of them."""
         self._count += 1
         self._ended.clear()
         try:

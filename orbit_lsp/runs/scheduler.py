@@ -483,7 +483,7 @@ class _OneJob:
         self._finished = await self._kept(await self._or_compile_error(finished))
 
     async def _carried_out(self, job: Job) -> c.Finished:
-        """Return the end of a job. Raises RunFailedError where the runner tells none."""
+        """Return the end of a job. Raises RunFailedError if the runner reports none."""
         self._job, self._finished = job, None
         runner = await self._runner(job)
         if isinstance(runner, Locates):

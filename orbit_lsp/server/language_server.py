@@ -280,7 +280,7 @@ class OrbitServer(LanguageServer):
         return setup.modal_account and setup.place() == "modal"
 
     def compile_quietly(self, uri: str) -> None:
-        """Compile an open file in a task, where it can be and the settings say so."""
+        """Compile an open file in a task, if that is possible and the settings say so."""
         from orbit_lsp.features.quiet_compile import QuietCompile
 
         self.features.of(QuietCompile).compile(uri)

@@ -108,7 +108,7 @@ class OrbitProtocol(LanguageServerProtocol):
     _began = False
 
     def handle_message(self, message: Any) -> None:
-        """Answer every message with an id; an invalid message is answered without one."""
+        """Answer every message with an id. An invalid message gets an answer without one."""
         # pygls 2.1.1 raises for an array, and leaves requests after `shutdown` without an answer
         method, number = (getattr(message, name, None) for name in ("method", "id"))
         if method is None and getattr(message, "jsonrpc", None) != self.VERSION:

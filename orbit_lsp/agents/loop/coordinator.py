@@ -107,7 +107,7 @@ class Loop:
     # -- what the journal says ----------------------------------------------------------------
 
     def rows(self) -> list[Iteration]:
-        """Raises JournalError where another version has written them."""
+        """Return the iterations so far. Raises JournalError if another version has written them."""
         try:
             return [
                 codec.build(Iteration, entry.data, lenient=True) for entry in self._journal.ends("decide")
@@ -367,7 +367,7 @@ class Loop:
         return name
 
     def _content(self, name: str) -> bytes:
-        """Raises JournalError where somebody has been at our copy."""
+        """Return a copy of ours. Raises JournalError if somebody has changed it."""
         try:
             content = regular_files.read(self._path(name), file_limits.SOURCE)
         except OSError as error:

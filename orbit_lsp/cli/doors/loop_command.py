@@ -132,7 +132,7 @@ def _words(options: argparse.Namespace) -> dict[Role, list[str]]:
 
 
 def _folder(options: argparse.Namespace, subject: LoopSubject) -> Path:
-    """Raises UsageError where a folder that somebody else has made would lead out of itself."""
+    """Return the loop's folder. Raises UsageError if a link makes it lead elsewhere."""
     if options.state:
         return Path(options.state).absolute()
     made_up = ".dry-run" if options.mode == "dry-run" else ""

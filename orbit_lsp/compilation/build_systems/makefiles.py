@@ -148,7 +148,7 @@ def is_makefile(file: str) -> bool:
 
 
 def rules(file: str, text: str, include: Callable[[str], str]) -> list[MakeRule]:
-    """Return the rules of the Makefile `file`; of a static pattern rule one for each of its targets."""
+    """Return the rules of the Makefile `file`. A static pattern rule gives one rule for each of its targets."""
     makefile = _Makefile(os.path.dirname(file), file)
     makefile.take(text, include)
     return list(makefile.plain_rules())

@@ -155,7 +155,7 @@ def _calls(text: str) -> Iterator[_MesonCall]:
 
 
 def _closing(text: str, start: int) -> int:
-    """Return the place of the bracket that closes one before `start`; the end of the text where none does."""
+    """Return the place of the bracket that closes one before `start`, or the end of the text if none does."""
     depth = 0
     for match in _BRACKET.finditer(text, start, start + _LONGEST):
         if match[0] in "([":

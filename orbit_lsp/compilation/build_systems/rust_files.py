@@ -219,7 +219,7 @@ class _Builder:
         self.left_out: dict[str, None] = {}
 
     def chain(self, position: int, begin: int) -> None:
-        """Take the calls of methods that follow on a position; `begin` is where the builder was made."""
+        """Take the method calls that follow a position. `begin` is where the builder was made."""
         text = self.program.text
         while (match := _CALL.match(text, position)) and self.program.calls > 0:
             self.program.calls -= 1

@@ -161,7 +161,7 @@ def block_size(expression: str, names: Mapping[str, str]) -> Block | None:
 
 
 def shared_size(arguments: Sequence[str], names: Mapping[str, str]) -> int | None:
-    """Return the bytes of dynamic shared memory that a launch asks for; None where they are not constant."""
+    """Return the bytes of dynamic shared memory that a launch asks for, or None if they are not constant."""
     if len(arguments) < 3:
         return 0
     expression = _SIZE_OF.sub(lambda match: str(_SIZES.get(match[1], match[0])), arguments[2])

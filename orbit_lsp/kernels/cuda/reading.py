@@ -272,7 +272,7 @@ class RegionReader:
         return not interrupted
 
     def _close(self, at: int) -> bool:
-        """Leave the innermost brace; True when that ends a declaration of a namespace."""
+        """Leave the innermost brace. Return True if that ends a declaration of a namespace."""
         scope = self.scope
         if scope.parent is None:
             self.head = at + 1
@@ -340,8 +340,8 @@ class RegionReader:
                     break
 
     def _at_ending(self, at: int) -> int:
-        """Return where a macro before `at` has ended the kernel that another one began, if it stands in a namespace;
-        else -1.
+        """Return where a macro before `at` ends the kernel that another macro began, if it stands in a namespace.
+        Otherwise return -1.
         """
         while self.until <= at and self.source.outside(self.ending) != self.ending:  # in a comment
             self._find_ending(self.until)

@@ -81,7 +81,7 @@ class Account:
         return self._name
 
     async def client(self) -> modal.Client:
-        """Raises ModalError, within about 5 s, where Modal cannot be used."""
+        """Return Modal's client. Raises ModalError, within about 5 s, if Modal cannot be used."""
         client = await self.connected()
         if self._checking:
             await asyncio.shield(self._checking)
@@ -272,7 +272,7 @@ def attempts(say: Callable[[tenacity.RetryCallState], None] | None = None) -> te
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Raises ModalError (transport) where it takes longer."""
+    """Await `work`. Raises ModalError (transport) if it takes longer than allowed."""
     try:
         async with asyncio.timeout(seconds):
             return await work

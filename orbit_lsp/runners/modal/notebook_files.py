@@ -86,7 +86,7 @@ class NotebookFiles:
         return why
 
     async def _send(self, tree: Closure, notice: Callable[[str], None]) -> str:
-        """Raises ModalError where a file cannot be read as it was listed."""
+        """Send files. Raises ModalError if a file can no longer be read as it was listed."""
         files, there = tree.manifest.files, self._there
         self._here = dict(files)
         if files == there:

@@ -126,7 +126,7 @@ def _first() -> str:
 
 @functools.cache
 def archive() -> bytes:
-    """Return our package for the host, as a zip; the same package makes the same archive."""
+    """Return our package for the host as a zip. The same package always makes the same archive."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for path in image_spec.sources():

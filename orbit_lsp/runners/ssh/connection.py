@@ -155,7 +155,7 @@ class SshConnection:
         self._reading = asyncio.create_task(self._follow(login), name="ssh link")
 
     async def _follow(self, login: Login) -> None:
-        """Read a link until it ends; then open another one, if somebody waits for an answer."""
+        """Read a link until it ends. Then open another one, if somebody waits for an answer."""
         signs = asyncio.create_task(self._give_signs(login))
         try:
             async for line in login.lines:

@@ -21,7 +21,9 @@ MARK = "◂"
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """A line of a profile in the present text; `line` counts from 0. `stale`: the kernel has been edited since."""
+    """A line of a profile in the present text. `line` counts from 0. `stale` says that the kernel has been edited
+    since.
+    """
 
     line: int
     of: Line

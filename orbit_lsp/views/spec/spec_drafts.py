@@ -70,7 +70,7 @@ def _may_have(session: Session, uri: str, kernel: Kernel) -> bool:
 
 
 async def prepare(session: Session, uri: str, first: int, last: int) -> None:
-    """Write the drafts of these kernels beside the event loop; `actions` and `drafts` find them then."""
+    """Write the drafts of these kernels outside of the event loop. `actions` and `drafts` find them after that."""
     for kernel in _asked_for(session, uri, first, last):
         if uri not in session.files:
             return

@@ -88,7 +88,7 @@ class _Session:
         self.remarks: list[str] = []
 
     def attach(self, instance: ProgramInstance, remark: str = "") -> None:
-        """Wait for a client. Raises MissingPackageError where none comes."""
+        """Wait for a client. Raises MissingPackageError if debugpy is missing or no client attaches in time."""
         assert self._job.definition is not None
         self.remarks += [remark] if remark else []
         host, port = self._debugpy.listen((_LOOPBACK, 0), in_process_debug_adapter=True)

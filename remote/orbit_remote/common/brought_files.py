@@ -151,7 +151,7 @@ def _unpacked(file: Brought, room: int) -> bytes:
 
 
 def _write(root: Path, place: Sequence[str], content: bytes) -> None:
-    """Raises OSError, and ValueError where a link or a file stands in the place of one of its folders."""
+    """Write a file. Raises OSError, and ValueError if a link or a file stands in the place of one of its folders."""
     folder = root
     for part in place[:-1]:
         folder /= part

@@ -80,7 +80,7 @@ def unpacked(text: str, limit: Limit) -> bytes:
 
 
 def decode_request(line: str) -> Request:
-    """Raises ValueError, with one sentence, for anything that is not a request of this version."""
+    """Return the request of a line. Raises ValueError, with one sentence, if it is no request of this version."""
     try:
         data = read_json(line)
     except ValueError as error:

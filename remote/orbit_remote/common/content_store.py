@@ -62,7 +62,7 @@ def unusable(name: str) -> str | None:
 
 
 def check(manifest: Manifest) -> None:
-    """Raises ValueError, with one sentence, for a manifest that no tree can or may be made of."""
+    """Check a manifest. Raises ValueError, with one sentence, if a tree cannot or must not be made of it."""
     if not _DIGEST.fullmatch(manifest.root):
         raise ValueError(f"the manifest's root {manifest.root!r:.100} is not a hash")
     if len(manifest.files) > MOST_FILES:
@@ -199,7 +199,9 @@ class ContentStore:
                 self._evict()
 
     def read(self, digest: str) -> bytes:
-        """Raises OSError where the content is not here, and ValueError where it was damaged, and is removed."""
+        """Return a content. Raises OSError if it is not here. Raises ValueError if it was damaged; it is removed
+        then.
+        """
         content = regular_files.read(self._blob(digest), limits.TRAVELLING)
         if content_hash(content) != digest:
             self._blob(digest).unlink(missing_ok=True)

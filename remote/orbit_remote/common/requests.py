@@ -281,12 +281,12 @@ class Job:
 
     @property
     def driver(self) -> Driver | None:
-        """Return the driver that launches the kernel; None where something else does."""
+        """Return the driver that launches the kernel, or None if something else does."""
         return self.start.driver if isinstance(self.start, DriverStart) else None
 
     @property
     def project_program(self) -> Driver | None:
-        """Return the program of the project that launches the kernel; None where something else does."""
+        """Return the program of the project that launches the kernel, or None if something else does."""
         return self.driver if self.driver and self.driver.kind == "program" else None
 
     @property

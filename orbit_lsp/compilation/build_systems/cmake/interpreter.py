@@ -239,7 +239,7 @@ class CMakeInterpreter:
                 self._called(command, doubt)
 
     def _if(self, listed: Sequence[CMakeCommand], at: int, doubt: str) -> int:
-        """Follow the branches that are taken or may be; return the place behind the `endif`."""
+        """Follow the branches that are taken or may be taken. Return the place behind the `endif`."""
         end = _end(listed, at)
         starts = [at, *_branches(listed, at, end), end]
         unknown = ""

@@ -359,7 +359,7 @@ def computed(text: str) -> int | None:
 
 
 def _computed(node: ast.expr) -> int:
-    """Raises ValueError for what is no arithmetic."""
+    """Return the value of an expression. Raises ValueError if it is no arithmetic."""
     match node:
         case ast.Constant(value=int() as value):
             return value
@@ -394,7 +394,7 @@ def _computed(node: ast.expr) -> int:
 
 
 def closing(text: str, start: int) -> int:
-    """Return the place behind the `>` that closes the `$<` at `start`; -1 for none."""
+    """Return the place behind the `>` that closes the `$<` at `start`, or -1 if there is none."""
     depth = 0
     for match in re.finditer(r"\$<|>", text[start : start + LONGEST]):
         depth += 1 if match[0] == "$<" else -1

@@ -202,7 +202,9 @@ class Capturing:
     # -- what no launch spec can describe ---------------------------------------------------------
 
     def _addresses(self) -> None:
-        """Raises NotCapturedError where a number is an address of memory: in another process it is none."""
+        """Check the integers in the launch's tensors. Raises NotCapturedError if one is an address of memory, which
+        means nothing in another process.
+        """
         wide = {
             name: form
             for name, form in self._taken.forms.items()

@@ -238,7 +238,7 @@ class _Watch:
         self._since = (0.0, 0)
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
-        """Keep the wanted parameter sets, where there are any."""
+        """Keep the wanted parameter sets, if any are named."""
         del session, config
         kept = [item for item in items if item.nodeid in self.wanted]
         if kept:

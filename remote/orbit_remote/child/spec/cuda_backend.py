@@ -67,7 +67,7 @@ class Cuda:
     """The kernels of one image on the current device."""
 
     def __init__(self, torch: Any, image: Image, header: Signature | None) -> None:
-        """Raises what cuda.core raises where the driver does not take the code."""
+        """Load the code. Raises what cuda.core raises if the driver rejects the code."""
         self._torch = torch
         self._image = image
         self._core: Any = importlib.import_module("cuda.core")

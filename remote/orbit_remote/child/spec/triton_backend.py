@@ -186,7 +186,7 @@ def facts_of(function: Any, compiled: Any) -> LaunchFacts:
 
 
 def code_of(compiled: Any) -> LaunchedCode:
-    """Return the machine code that Triton compiled, and the texts of which it was made."""
+    """Return the machine code that Triton compiled, and the texts that it was compiled from."""
     made = compiled.asm  # `[level]` would make Triton disassemble what it has not
     texts = {
         level: text.encode("utf-8", "surrogateescape")

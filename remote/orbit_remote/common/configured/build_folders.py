@@ -28,7 +28,7 @@ _MOST_KEPT = 12
 
 
 def configured_ns(folder: str) -> int:
-    """Return when CMake or Meson configured a folder last, in nanoseconds; 0 where none did."""
+    """Return when CMake or Meson last configured a folder, in nanoseconds. Return 0 if neither did."""
     for mark in _MARKS:
         with contextlib.suppress(OSError, ValueError):
             return os.stat(os.path.join(folder, mark)).st_mtime_ns

@@ -129,7 +129,7 @@ def _index(folder: str) -> dict[str, Any] | None:
 
 
 def codemodel(folder: str) -> Codemodel | None:
-    """Return what CMake said of a build folder's executables; None where it has said nothing. Takes time."""
+    """Return what CMake said of a build folder's executables, or None if it has said nothing. Takes time."""
     if (reply := _index(folder)) is None:
         return None
     replies = Path(folder, *_REPLY)
