@@ -23,7 +23,7 @@ _ANY = "**"
 
 
 def follow(tree: SentTree, patterns: Sequence[str]) -> None:
-    """Let travel the files that the patterns match."""
+    """Pack the files that match the patterns for the job."""
     search = _DataSearch(tree)
     for pattern in patterns:
         search.run(pattern)

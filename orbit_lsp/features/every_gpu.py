@@ -196,8 +196,8 @@ def passes(text: str) -> list[tuple[str, ...]]:
 
 
 def _targets(capabilities: tuple[str, ...], virtual: str = "") -> tuple[str, ...]:
-    """Return the flags that name the architectures. `virtual` is the front end's architecture for all of them;
-    without it each has its own.
+    """Return the flags that name the architectures. With `virtual`, the front end compiles for this one architecture
+    on behalf of all. Otherwise each has its own.
     """
     return tuple(
         word

@@ -88,8 +88,8 @@ class Account:
         return client
 
     async def connected(self) -> modal.Client:
-        """Return the client. If a connection is open, nobody waits for an answer: `while_reached` notices if none
-        comes.
+        """Return the client. If a connection is open, do not wait until it answers: `while_reached` notices if it
+        does not.
         """
         if self._client is not None and not self._client.is_closed():
             if self._checking is None or self._checking.done():

@@ -32,7 +32,9 @@ class SshSession(FarSession):
         self.living = asyncio.create_task(self._live())
 
     async def _work(self) -> str:
-        """Raises ValueError. What is said of the host is in no log."""
+        """Start the session on the host and follow it to its end. Return why it ended. Raises ValueError, whose text
+        must not be logged, because it may quote the host.
+        """
         tasks: list[asyncio.Future[str]] = []
         try:
             await self._connection.ready()

@@ -526,8 +526,8 @@ class Tuning:
         return [launches for launches in kept if launches.count], dropped
 
     def note(self, name: str, configuration: object, milliseconds: float, for_: object = None) -> None:
-        """Note a trial. `for_` is an object that identifies this tuning: of those for other arguments the last is
-        kept.
+        """Note a trial. `for_` is an object that identifies this tuning. If a kernel is tuned again, for other
+        arguments, only the last tuning is kept.
         """
         trial = Tried(
             _configuration(configuration), milliseconds * 1e6 if math.isfinite(milliseconds) else None

@@ -214,29 +214,33 @@ Start = ProgramStart | SpecStart | ContractStart | ExecStart | DriverStart
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
-    later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
-    counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
-    (memcheck, racecheck, initcheck, synccheck) in turn. `disassemble` is of compiled code: `text` is then the file in
-    base64. `calibrate` is the worker's own: what the GPU reaches. `debug` interprets a Triton kernel on the CPU, stopped in
-    the program instance that `instance` names: the first, or the one that writes the first wrong element.
+    """One piece of work for a worker. `action` says what is done with the file. `compile` compiles it, `run` builds
+    and runs it, and `build` builds it so that a later run finds it built (CUDA only). `profile` runs it under Nsight
+    Compute, which counts one launch of `kernel` in each of its configurations. `sanitize` runs it under
+    compute-sanitizer, with each of `tools` (memcheck, racecheck, initcheck, synccheck) in turn. `disassemble` is
+    about compiled code, which `text` then holds in base64. `calibrate` measures what the GPU reaches; only the worker
+    asks for it. `debug` interprets a Triton kernel on the CPU. It stops in the program instance that `instance`
+    names: the first one, or the one that writes the first wrong element.
 
-    `path` is where the author knows the file to be and `text` what stands in the editor, which may
-    not be saved. `flags` are compiler flags that have already passed the author's trust rule.
-    `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
-    asked for elsewhere (`H100`, `H100:2`), None for this machine's own: of those it has `gpus`, from number `device` on. `roots` are folders in which
-    imports are looked up last, as an editable install's are. `restricted` says that the code is not the
-    author's: it runs on Modal, in a container for it alone, or not at all.
+    `path` is where the author knows the file to be. `text` is what the editor has, which may not be saved. `flags`
+    are compiler flags that have already passed the author's trust rule. `architecture` is nvcc's spelling (`sm_90a`),
+    or None for that of the GPU that will run it. `gpu` is the GPU that is asked for elsewhere (`H100`, `H100:2`). It
+    is None for this machine's own GPUs, of which the job gets `gpus`, from number `device` on. Imports are looked up
+    last in the folders `roots`, such as those of an editable install. `restricted` says that the code is not the
+    author's. Then it runs on Modal, in a container for it alone, or not at all.
 
-    `start` says what starts the kernel, and has all that only this way needs. `tool_kernel` is the kernel that a tool or a
-    debugger is for, where no launch spec stands above it. The program runs in `directory`, with `arguments` and `stdin`;
-    `variables` (`NAME=value`) are added to its environment. `templates` are kernels
-    whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
-    own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
-    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. A compilation that is to
-    `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`. `other_kernels` are
-    those of a Python file. A compilation of a Triton file makes its kernels with each of `warps` as `num_warps` too.
-    `sections` of Nsight Compute are what a profile collects, in place of those of its `detail`.
+    `start` says what starts the kernel, and has everything that only this way to start it needs. `tool_kernel` is the
+    kernel that a tool or a debugger is for, if no launch spec stands above it. The program runs in `directory`, with
+    `arguments` and `stdin`; `variables` (`NAME=value`) are added to its environment.
+
+    A compilation reports the instances that the launch specs of `templates` name. `host_launches` are launches in a
+    Python file's own code, for the kernels that have no launch spec. `other_kernels` are those of a Python file. A
+    compilation sends the compiler's output of each of `levels` back, as `Finished.dumps`. With `keep` it also keeps
+    its own files (command line, log, intermediate code), and sends them as `Finished.report`. A Triton file's kernels
+    are also compiled with each of `warps` as `num_warps`.
+
+    A `batch` waits for the GPU behind jobs that somebody has clicked. A profile collects `sections` of Nsight
+    Compute, if any are named, instead of those of its `detail`.
     """
 
     run: str

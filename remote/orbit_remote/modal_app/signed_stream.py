@@ -106,7 +106,7 @@ class SignedOutbox:
         return self._signer.sign(b"c" + data, _ASIDE)
 
     def seen(self, number: int) -> None:
-        """The other side has all before `number`."""
+        """Forget the pieces before `number`, because the other side has them."""
         self._seen = max(self._seen, number)
         for each in [each for each in self._kept if each < number]:
             self.size -= len(self._kept.pop(each))

@@ -48,7 +48,7 @@ def _read_together(files: Sequence[BuildFile]) -> list[tuple[str, Reading]]:
 
 
 def _readings(files: Sequence[BuildFile]) -> Iterator[tuple[str, Reading]]:
-    """Yield the readings of files, each with the file. Raises what a text may raise that no build has."""
+    """Yield the readings of files, each with the file. A text that no real build has may raise any error."""
     top, source = files[0], files[0].source
     for each in reversed(files):
         switches = filter(language.is_switch, language.options_off(each.text))

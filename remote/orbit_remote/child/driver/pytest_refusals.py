@@ -56,7 +56,7 @@ class Refusals:
         self._usage = said or next(iter(lines), "")
 
     def sentence(self, status: int) -> str:
-        """Return why it ended with this status."""
+        """Return why pytest ended with this status."""
         if self._conftest:
             return self._conftest
         if status == 4 and self._started:
