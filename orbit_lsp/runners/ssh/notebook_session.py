@@ -32,8 +32,8 @@ class SshSession(FarSession):
         self.living = asyncio.create_task(self._live())
 
     async def _work(self) -> str:
-        """Start the session on the host and follow it to its end. Return why it ended. Raises ValueError, whose text
-        must not be logged, because it may quote the host.
+        """Start the session on the host and follow it to its end. Return why it ended. Raises ValueError. Nothing
+        about the host is logged.
         """
         tasks: list[asyncio.Future[str]] = []
         try:
