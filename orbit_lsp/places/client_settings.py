@@ -130,8 +130,8 @@ class ClientSettings:
         return True
 
     def _look_again(self, host: str) -> None:
-        """Ask anew what the machine has, if runs went to another machine before. That is so if a `host` was set or is
-        set now.
+        """Ask anew what there is, if runs went to another machine before. `host` is the host to which they went, ""
+        if they did not go to one.
         """
         if self._session.setup.host != host:
             self._session.setup.machine = None

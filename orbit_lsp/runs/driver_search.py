@@ -117,7 +117,7 @@ def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelI
 
 
 def finder_of(root: str, cache: Callable[[], Path]) -> DriverFinder:
-    """Return the function that finds the drivers of a project, with its build files read too. Reads the disk."""
+    """Return the finder of a project's drivers, which reads its build files too. Reads the disk."""
     from orbit_lsp.compilation.build_systems import registry
     from orbit_lsp.drivers.finder import DriverFinder  # importing it takes longer than an event may
 

@@ -115,7 +115,9 @@ def rate_name(gpu: str) -> str:
 
 
 def _split(name: str) -> tuple[str, int]:
-    """Return the name and the number of GPUs: `H100` and 2 for `H100!:2`. The number is 0 if the text has no number."""
+    """Return the name and the number of GPUs: `H100` and 2 for `H100!:2`. The number is 1 without a colon, and 0 if
+    no number follows the colon.
+    """
     kind, colon, number = name.strip().partition(":")
     count = int(number) if re.fullmatch(r" ?[0-9]", number) else 0
     return kind.strip().removesuffix("!"), count if colon else 1

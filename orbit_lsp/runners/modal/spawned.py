@@ -142,8 +142,8 @@ class Spawned:
         return await starts.trouble(self._function, self._pool.account.known_name, self.heard)
 
     async def _unless_failing(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the job, but raise ModalError if its containers fail one after another. The job has been ended
-        then.
+        """Wait for `work`, but raise ModalError if containers of the job fail one after another first. The job has
+        been ended then.
         """
         doing, failing = asyncio.ensure_future(work), asyncio.ensure_future(self._until_failing())
         try:
