@@ -36,7 +36,7 @@ class AnswerProblem:
 
 @dataclass(frozen=True)
 class AnswerCodeLine:
-    """Instructions that follow each other, and the line of the source that they are of; `line` is null where none is known.
+    """Consecutive instructions, and the line of the source that they come from. `line` is null if none is known.
     `inner` names the lines that were inlined there.
     """
 
@@ -49,8 +49,8 @@ class AnswerCodeLine:
 
 @dataclass(frozen=True)
 class AnswerCode:
-    """What the compiler made of one instance of a kernel, or the beginning of it. `length` is that of all: instructions of SASS,
-    lines of another level.
+    """What the compiler made of one instance of a kernel, or the beginning of it. `length` is that of the whole:
+    instructions of SASS, lines of another level.
     """
 
     kernel: str
@@ -62,12 +62,13 @@ class AnswerCode:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """A job as it is now. `outcome` is null until it has ended; then ok, compile error, runtime error, wrong answer,
-    timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
-    rented or its price is not known. `grade` is how far its measurements can be trusted, author or referee, and null until it has ended.
-    `score` is the time of a judged ModelNew in milliseconds; null with a `policy` that forbids a score to a right answer.
-    `waited_s` is how long it waited until it began; while it waits, `predicted_wait_s` is how long it still will.
-    `code` is of `disassemble`: as much as the text shows, and the resource code has the whole.
+    """A job as it is now. `outcome` is null until it has ended. Then it is ok, compile error, runtime error, wrong
+    answer, timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null
+    if nothing was rented, or its price is not known. `grade` says how far its measurements can be trusted, author or
+    referee. It is null until the job has ended. `score` is the time of a judged ModelNew in milliseconds. It is null
+    if a `policy` forbids a score to a right answer. `waited_s` is how long the job waited until it began. While it
+    waits, `predicted_wait_s` is how long it still will. `code` is that of `disassemble`: as much as the text shows.
+    The resource code has all of it.
     """
 
     job: str

@@ -29,9 +29,10 @@ _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_i
 
 
 class _Limits(BaseModel):
-    """`num_trials` counts for a kernel with an io contract: so many launches are timed at most. `device_metrics` profiles what ran, after
-    it; null: as the server's ENABLE_DEVICE_METRICS says. `allow` names the policies that grade referee does not enforce. A job that has not begun
-    after `wait_limit_s` ends; without one it waits until it is cancelled.
+    """`num_trials` is the most launches that are timed of a kernel with an io contract. `device_metrics` profiles
+    what ran, after the run; null means what the server's ENABLE_DEVICE_METRICS says. `allow` names the policies that
+    grade referee does not enforce. A job that has not begun after `wait_limit_s` ends. Without that limit it waits
+    until it is cancelled.
     """
 
     num_trials: int = Field(100, ge=1, le=100_000)
@@ -49,8 +50,9 @@ class Evaluate(_Limits):
 
 
 class Compare(_Limits):
-    """A candidate against its reference; in the older form as `ref_code` and `custom_code`, KernelBench's two texts. An element of an
-    output is right within `atol + rtol * |expected|`; without them the tolerance is KernelBench's, by the output's type.
+    """A candidate against its reference. In the older form they are `ref_code` and `custom_code`, KernelBench's two
+    texts. An element of an output is right within `atol + rtol * |expected|`. Without these two the tolerance is
+    KernelBench's, by the output's type.
     """
 
     model_config = ConfigDict(

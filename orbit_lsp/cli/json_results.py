@@ -16,8 +16,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A launch spec for a kernel without one. `line` is the kernel's first line, counted from 1; `text` is to be written
-    above it; `title` says what it was made from.
+    """A launch spec for a kernel without one. `line` is the kernel's first line, counted from 1. `text` is to be
+    written above it. `title` says what it was made from.
     """
 
     kernel: str
@@ -28,11 +28,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ListedDriver:
-    """A test, script or program that leads to a kernel. `id` is what one types behind `pytest` or `python`, `file` is relative to the
-    project's folder; `name` is the function in it, empty for a script that runs as a whole; `keyword` is for pytest's `-k`, empty
-    where `name` is enough. `cases` is how many parameter sets the text says the test has. `way` leads from the kernel to the driver;
-    a lower `cost` is a better guess. Of a program, `file` has its `main`; `tool` (`cmake`, `make` or `nvcc`) builds its target `name` in
-    `folder`, where it then runs with `arguments`.
+    """A test, script or program that leads to a kernel. `id` is what one types behind `pytest` or `python`. `file` is
+    relative to the project's folder. `name` is the function in it, empty for a script that runs as a whole. `keyword`
+    is for pytest's `-k`, empty if `name` is enough. `cases` is the number of parameter sets that the test has by its
+    text. `way` leads from the kernel to the driver. A lower `cost` is a better guess. For a program, `file` has its
+    `main`, and `tool` (`cmake`, `make` or `nvcc`) builds its target `name` in `folder`, where it then runs with
+    `arguments`.
     """
 
     kind: str
@@ -50,8 +51,8 @@ class ListedDriver:
 
 @dataclass(frozen=True, slots=True)
 class KernelDrivers:
-    """The drivers of a kernel, best first; `reason` says why there is none. `line` counts from 1. `helper`: other kernels alone
-    call it. `own_program`: its file is a program, which a run starts without a driver.
+    """The drivers of a kernel, best first. `reason` says why there is none. `line` counts from 1. `helper` says that
+    only other kernels call it. `own_program` says that its file is a program, which a run starts without a driver.
     """
 
     file: str
@@ -65,8 +66,8 @@ class KernelDrivers:
 
 @dataclass(frozen=True, slots=True)
 class DriverList:
-    """`folder` is the project in which drivers were looked for; `count` of its kernels are no helpers, and `reachable` of these
-    have a driver, or are in a file that is a program itself.
+    """`folder` is the project in which drivers were looked for. It has `count` kernels that are no helpers.
+    `reachable` of these have a driver, or are in a file that is a program itself.
     """
 
     folder: str
@@ -78,7 +79,7 @@ class DriverList:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A run under torch.profiler. `trace` is the path of the trace, null where none was kept."""
+    """A run under torch.profiler. `trace` is the path of the trace, or null if none was kept."""
 
     trace: str | None
     finished: c.Finished
@@ -86,8 +87,8 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One of SASS. `offset` is its address in bytes, `control` its control code; `file` and `line` are those of the source,
-    null where the compiler does not name them.
+    """One instruction of SASS. `offset` is its address in bytes, `control` its control code. `file` and `line` are
+    those of the source, or null if the compiler does not name them.
     """
 
     offset: int
@@ -99,7 +100,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An instruction that one side alone has: `mark` is `+` for the file, `-` for what it is compared with."""
+    """An instruction that only one side has. `mark` is `+` for the file, `-` for what it is compared with."""
 
     mark: str
     offset: int
@@ -111,8 +112,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The code of one instance of a kernel. `constants` are its constexprs; `instructions` is empty but for SASS; `changes`
-    is null without --against.
+    """The code of one instance of a kernel. `constants` are its constexprs. `instructions` is empty except for SASS.
+    `changes` is null without --against.
     """
 
     symbol: str
@@ -183,7 +184,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What any command prints that ended before it had a result. `problems` are errors at their places, of disassemble."""
+    """What any command prints if it ends before it has a result. `problems` are the errors of disassemble at their
+    places.
+    """
 
     failure: Reason
     problems: tuple[c.Problem, ...] = ()

@@ -36,8 +36,9 @@ _CUSTOM_KERNEL = re.compile(r"^def[ \t]+custom_kernel\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What was handed in and how it went, as `submission.json` has it. `commit` is HEAD's, None outside of git; `changed`
-    says whether the file differs from it. `exit_code` is popcorn-cli's own, None where it was ended at the limit.
+    """What was handed in and how it went, as `submission.json` has it. `commit` is HEAD, or None outside of git.
+    `changed` says whether the file differs from it. `exit_code` is popcorn-cli's own, or None if it was ended at the
+    limit.
     """
 
     file: str

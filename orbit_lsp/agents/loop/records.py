@@ -30,8 +30,9 @@ FILES: dict[Role, str] = {"worker": "worker_result.json", "reviewer": "reviewer_
 class WorkerResult:
     """What the worker did in one iteration, as `worker_result.json`.
 
-    `decision` REVERT withdraws the change. `metric_value` is what the worker measured, null where it measured nothing; the
-    loop measures again and compares. `artifacts` are files in the iteration's folder, by their paths relative to it.
+    `decision` REVERT withdraws the change. `metric_value` is what the worker measured, or null if it measured
+    nothing. The loop measures again and compares. `artifacts` are files in the iteration's folder, by their paths
+    relative to it.
     """
 
     iteration: int
@@ -49,8 +50,8 @@ class WorkerResult:
 
 @dataclass(frozen=True, slots=True)
 class ReviewerVerdict:
-    """What the reviewer says of one iteration, as `reviewer_verdict.json`. `requires_revert` reverts a change that the loop
-    would keep; nothing keeps one that the loop would revert.
+    """What the reviewer says of one iteration, as `reviewer_verdict.json`. `requires_revert` reverts a change that
+    the loop would keep. No field keeps a change that the loop would revert.
     """
 
     iteration: int
@@ -64,9 +65,10 @@ class ReviewerVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration, as a line of `history.jsonl`. Times are nanoseconds: `time_ns` is the candidate's and `best_ns` the
-    best so far's, both measured in turn, null where nothing was measured. `ratio` is the first over the second, from `low`
-    to `high` at 95 %. `claim_ns` is what the worker said. `at` is seconds since 1970, `text` the SHA-256 of the candidate.
+    """One iteration, as a line of `history.jsonl`. Times are nanoseconds. `time_ns` is the candidate's time and
+    `best_ns` that of the best version so far, both measured in turn. They are null if nothing was measured. `ratio`
+    is the first over the second, from `low` to `high` at 95 %. `claim_ns` is the time that the worker claimed. `at`
+    is seconds since 1970, `text` the SHA-256 of the candidate.
     """
 
     iteration: int
@@ -93,8 +95,8 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class LoopSummary:
-    """How a loop ended, as `summary.json` and `--json`. `ratio` is the best version's time over the start's, measured in
-    turn at the end, from `low` to `high` at 95 %; null where nothing was kept or measured.
+    """How a loop ended, as `summary.json` and `--json`. `ratio` is the best version's time over the start's, measured
+    in turn at the end, from `low` to `high` at 95 %. It is null if no change was kept, or nothing was measured.
     """
 
     kernel: str

@@ -12,9 +12,10 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJob:
-    """A job. Times are seconds since 1970. `outcome` is null until it has ended; `slot` is where it runs or ran; `why` is what
-    it waits for; `position` is how many jobs are before it, `waited_s` how long it waited until it began. While it waits,
-    `predicted_wait_s` is how long it still will; of the `predictions` before, the share `predictions_good` was within 25 % or 2 s.
+    """A job. Times are seconds since 1970. `outcome` is null until it has ended. `slot` is where it runs or ran.
+    `why` is what it waits for. `position` is how many jobs are before it, `waited_s` how long it waited until it
+    began. While it waits, `predicted_wait_s` is how long it still will. `predictions_good` is the share of the
+    earlier `predictions` that were within 25 % or 2 s.
     """
 
     version: int
@@ -44,8 +45,9 @@ class ListedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownJob(ListedJob):
-    """The same with its result, null until it has ended, and with how well that is protected from code that cheats. `score` is the time
-    of a judged candidate in milliseconds; it is null where `policy` forbids a score to a right answer.
+    """A listed job with its result, which is null until it has ended, and with how well its result is protected from
+    code that cheats. `score` is the time of a judged candidate in milliseconds. It is null if `policy` forbids a
+    score to a right answer.
     """
 
     grade: str | None
@@ -74,7 +76,7 @@ class NotebookKernel:
 
 @dataclass(frozen=True, slots=True)
 class RentedGpu:
-    """`began` is in seconds since 1970; `usd` is the cost so far, null if the price is not known."""
+    """`began` is in seconds since 1970. `usd` is the cost so far, or null if the price is not known."""
 
     id: str
     gpu: str
@@ -126,8 +128,8 @@ class ModalPrice:
 
 @dataclass(frozen=True, slots=True)
 class ModalStatus:
-    """`token` says where the token was found; `app` is the app's name for this version, null if Modal was not reached; `month` is null if it
-    has no record. `failure` says why Modal cannot be used; then `apps` is empty.
+    """`token` says where the token was found. `app` is the app's name for this version, or null if Modal was not
+    reached. `month` is null if it has no record. `failure` says why Modal cannot be used. Then `apps` is empty.
     """
 
     token: str | None
