@@ -1,4 +1,6 @@
-"""Earlier gates: their verdicts by the code that was compared, and how much the pairs of each kernel differ, in one SQLite file"""
+"""Keeps earlier gates: their verdicts by the code that was compared, and how much the pairs of each kernel differ, in
+one SQLite file.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ create table noises (
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """`deviation` is of a pair's log ratio, `pair_s` is how long a pair takes, and `first_s` what comes before the first; None where
-    that is unknown.
+    """The noise of a kernel's pairs. `deviation` is that of a pair's log ratio, `pair_s` is how long a pair takes,
+    and `first_s` is how long comes before the first; None if that is unknown.
     """
 
     deviation: float
@@ -48,7 +50,7 @@ class Noise:
 
 
 class GateStore:
-    """Blocking. A gate runs where nothing can be kept: what fails is told, once each."""
+    """The store. Calls block. A gate runs even if nothing can be kept; each failure is reported once."""
 
     def __init__(self, where: Callable[[], Path], tell: Callable[[str], None]) -> None:
         self._file = SqliteFile(where, "the record of gates", _FORMAT, _make, busy_s=_BUSY_S, tell=tell)
@@ -110,7 +112,7 @@ class GateStore:
             self._tell(f"the record of gates cannot be written: {why}")
 
     def noise(self, folder: str, file: str, kernel: str, gpu: str) -> Noise | None:
-        """The median of the newest gates of a kernel on a GPU; None without one."""
+        """Return the median noise of the newest gates of a kernel on a GPU. Return None without one."""
 
         def work(open_file: sqlite3.Connection) -> list[tuple[float, float, float]]:
             return open_file.execute(
