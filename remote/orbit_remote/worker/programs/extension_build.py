@@ -117,13 +117,14 @@ class _ExtensionWork:
         return True
 
     def _absent(self, message: str) -> tuple[str, str, list[str]]:
-        """Return the name of the library that a message misses, and the folder and the command that make it; an empty command where
-        none is known. Takes time.
+        """Return the name of the library that a message misses, and the folder and the command that make it. The command
+        is empty if none is known. Takes time.
         """
         if found := _ABSENT_LIBRARY.search(message):
             library = os.path.normpath(os.path.join(self._job.working_folder or self._root, found[1]))
             inside = library.startswith(self._root + os.sep)
-            return self._place(library), *(self._build_command(library) if inside else ("", []))
+            folder, command = self._build_command(library) if inside else ("", [])
+            return self._place(library), folder, command
         name, folder = _absent_module(message), self._setup_folder()
         return name, folder, [sys.executable, *_IN_PLACE] if name and _declares(folder, name) else []
 
