@@ -24,8 +24,8 @@ _NAMES = (database.NAME, *presets.NAMES)
 
 
 def is_of_build(path: str) -> bool:
-    """Say whether a file that changed may say how others are compiled. `.rsp` files hold the flags of a database's
-    commands.
+    """Say whether a change of this file may change how sources are compiled. `.rsp` files count, because they hold
+    the flags of a database's commands.
     """
     name = os.path.basename(path)
     return name in _NAMES or name.endswith(".rsp")

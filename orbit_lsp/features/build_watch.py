@@ -75,7 +75,7 @@ class BuildWatch(Feature):
             self._looking = asyncio.create_task(self._look_on(), name="build watch")
 
     def _waits(self, uri: str) -> bool:
-        """Return whether what may come would change what is shown of a file."""
+        """Return whether a file is shown differently once something that is missing has come."""
         file = self._session.files.get(uri)
         if file is None or uri not in self._known or not self._places.settings.now.compile_on_save:
             return False

@@ -41,7 +41,9 @@ class DiskWatch:
         self._places = [context.home, Path(job.directory or folder), Path(temporary), _SHARED_MEMORY]
 
     def started(self, told: process_groups.Started) -> process_groups.Started:
-        """Return what reports the job's group to `told`, and watches the job as long as the group lives."""
+        """Return a callback for the job's process group. It calls `told`, and watches the job's disk use as long as
+        the group lives.
+        """
 
         def tell(pgid: int, alive: bool) -> None:
             told(pgid, alive)
