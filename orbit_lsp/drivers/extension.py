@@ -82,7 +82,7 @@ class NearTexts:
 
     @cached_property
     def export(self) -> bool:
-        """Say whether Python may call functions of theirs by their own names."""
+        """Say whether Python may call functions of these texts by their own C names."""
         inline = any(self._index.mention(word) for word in _INLINE)
         return inline or any(_EXPORTING.search(text) for text in self.texts.values())
 
