@@ -9,6 +9,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp.runs import summary
+from orbit_lsp.server.language_server import abilities_of
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
@@ -201,7 +202,7 @@ LONG = "__global__ void saxpy(const float* __restrict__ input, float* __restrict
 
 
 @pytest.mark.parametrize(
-    ("text", "has_lens", "line"),
+    ("text", "has_room", "line"),
     [
         ("__global__ void saxpy(int n) {\n  f();\n}\n", True, 0),
         (f"{LONG}\n{{\n  f();\n}}\n", True, 1),
@@ -224,13 +225,47 @@ LONG = "__global__ void saxpy(const float* __restrict__ input, float* __restrict
         ("// orbit: n = 1\n" + LONG + " {\n  f();\n}\n", False, 1),
     ],
 )  # fmt: skip
-def test_the_hint_stands_where_there_is_room(text: str, has_lens: bool, line: int) -> None:
+def test_the_hint_stands_where_there_is_room(text: str, has_room: bool, line: int) -> None:
     """On a line of the signature, else with the kernel's name; never on a line of the body or of a launch spec."""
     bench = Bench(text)
     ((_, kernel, _),) = bench.session.kernels(URI)
     own = line >= kernel.line
-    shown = place.line(bench.session.files[URI].document, kernel, has_lens=has_lens)
+    shown = place.line(bench.session.files[URI].document, kernel, has_room=has_room)
     assert shown == (line, "" if own else "saxpy: ")
+
+
+LENSES = lsp.CodeLensClientCapabilities()
+REFRESHED = lsp.CodeLensWorkspaceClientCapabilities(refresh_support=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "workspace", "shown"),
+    [
+        ("Neovim", LENSES, REFRESHED, (1, "⏱ 288 µs ±0.2% · no counters · occ ≤75%")),
+        # lsp-mode 10.0.0, which announces the refresh alone
+        ("emacs", None, REFRESHED, (1, "⏱ 288 µs ±0.2% · no counters · occ ≤75%")),
+        # these two list lenses in a menu, and draw a note in a row of its own; Kate 26.08 has no name, and shows a list of notes
+        ("vim-lsp", LENSES, None, (1, "⏱ 288 µs ±0.2% · memory 79% · occ ≤75%")),
+        ("Vim", LENSES, None, (1, "⏱ 288 µs ±0.2% · memory 79% · occ ≤75%")),
+        ("", None, None, (1, "⏱ 288 µs ±0.2% · memory 79% · occ ≤75%")),
+        ("helix", None, None, (0, "saxpy: ⏱ 288 µs ±0.2% · memory 79% · occ ≤75%")),
+    ],
+)
+def test_the_hint_has_what_no_lens_of_the_client_shows_and_stands_where_it_is_drawn(
+    name: str,
+    document: lsp.CodeLensClientCapabilities | None,
+    workspace: lsp.CodeLensWorkspaceClientCapabilities | None,
+    shown: tuple[int, str],
+) -> None:
+    offered = lsp.ClientCapabilities(
+        text_document=lsp.TextDocumentClientCapabilities(code_lens=document),
+        workspace=lsp.WorkspaceClientCapabilities(code_lens=workspace),
+    )
+    asked = lsp.InitializeParams(capabilities=offered, client_info=lsp.ClientInfo(name))
+    bench = profiled(local("// doubles\n" + LONG + " {\n  f();\n}\n").ran(LAUNCHES, target="saxpy"))
+    bench.session.client = abilities_of(asked, "utf-16")
+    (found,) = hints.hints(bench.session, bench.uri, 0, 99)
+    assert (found.position.line, found.label) == shown
 
 
 def test_a_hint_above_the_signature_names_its_kernel() -> None:
@@ -243,14 +278,14 @@ def test_in_a_narrow_decorator_of_python_a_hint_names_its_kernel() -> None:
     arguments = ", ".join(f"argument_{number}" for number in range(9))
     bench = Bench(f"import triton\n@triton.jit\ndef saxpy({arguments}):\n    f()\n", "file:///src/k.py")
     ((_, kernel, _),) = bench.session.kernels(bench.uri)
-    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=False) == (1, "saxpy: ")
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_room=False) == (1, "saxpy: ")
 
 
 def test_a_python_signature_ends_at_its_colon() -> None:
     text = "import triton\n@triton.jit\ndef saxpy(x: int,\n          n):\n    f()\n"
     bench = Bench(text, "file:///src/k.py")
     ((_, kernel, _),) = bench.session.kernels(bench.uri)
-    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == (3, "")
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_room=True) == (3, "")
 
 
 SCRIPT = """\
@@ -268,7 +303,7 @@ def test_a_kernel_in_a_string_of_a_script_is_run_and_its_signature_ends_at_its_b
     assert row(bench) == "▶ Run on H100 80GB HBM3 | Profile"
     bench.ran(replace(LAUNCHES, name="k", place=c.Place("/src/k.py", 3)), target="k")
     ((_, kernel, _),) = bench.session.kernels(bench.uri)
-    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == (3, "")
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_room=True) == (3, "")
     assert "µs" in row(bench)
     assert [action.title for action in lenses.actions(bench.session, bench.uri, 3, 3)] == [
         "▶ Run on H100 80GB HBM3 (k)", "Profile (k)",
@@ -523,4 +558,4 @@ def test_a_hint_of_a_kernel_by_macro_stands_on_the_macro(text: str, line: int) -
     session.open("file:///k.cu", 1, macros + text)
     file = session.files["file:///k.cu"]
     (kernel,) = file.scan.kernels
-    assert [place.line(file.document, kernel, has_lens=lens) for lens in (True, False)] == [(line, "")] * 2
+    assert [place.line(file.document, kernel, has_room=room) for room in (True, False)] == [(line, "")] * 2

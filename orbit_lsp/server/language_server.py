@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orbit_lsp.runs.scheduler import Scheduler
     from orbit_lsp.server.notifier import Notifier
     from orbit_lsp.state.kernel_ids import KernelId
-    from orbit_lsp.state.session import Session
+    from orbit_lsp.state.session import ClientAbilities, Session
     from orbit_remote.common.requests import Level
 
 
@@ -72,33 +72,11 @@ class OrbitServer(LanguageServer):
     @cached_property
     def session(self) -> Session:
         from orbit_lsp.state.placement import RunSetup
-        from orbit_lsp.state.session import ClientAbilities, Session, path_of
+        from orbit_lsp.state.session import Session, path_of
 
         params = self.asked
         roots = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri]
-        encoding = self.workspace.position_encoding
-        workspace, document = params.capabilities.workspace, params.capabilities.text_document
-        general, window = params.capabilities.general, params.capabilities.window
-        hint = workspace.inlay_hint if workspace else None
-        published = document.publish_diagnostics if document else None
-        ours = _ours(params.capabilities)
-        name = params.client_info.name if params.client_info else ""
-        client = ClientAbilities(
-            name=params.client_info.name if params.client_info else "an editor",
-            encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
-            # eglot 1.17 asks, and does not announce it
-            can_ask=bool(window and window.show_message) or name == "Eglot",
-            mirror_hints=not (hint and hint.refresh_support),
-            tags=bool(published and published.tag_support),
-            draws_lenses=bool(document and document.code_lens),
-            # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source, kakoune-lsp's knows no tables
-            draws_tables=bool(general and general.markdown and general.markdown.parser != "kakoune-lsp"),
-            takes_output=ours.get("output") is True,
-            shows_answers=name not in ("helix", "Kate"),
-            shows_panel=ours.get("panel") is True,
-            shows_reports=ours.get("reports") is True,
-            debugs=ours.get("debug") is True,
-        )
+        client = abilities_of(params, self.workspace.position_encoding)
         return Session(setup=RunSetup(folders=[path_of(root) for root in roots if root]), client=client)
 
     @cached_property
@@ -312,6 +290,40 @@ class OrbitServer(LanguageServer):
             cast("OrbitProtocol", self.protocol).refuse_body(error)
         else:
             super().report_server_error(error, source)
+
+
+def abilities_of(
+    params: lsp.InitializeParams, encoding: lsp.PositionEncodingKind | str | None
+) -> ClientAbilities:
+    """Return what a client can do: what it announces, and what is known of some clients that announce something else."""
+    from orbit_lsp.state.session import ClientAbilities
+
+    workspace, document = params.capabilities.workspace, params.capabilities.text_document
+    general, window = params.capabilities.general, params.capabilities.window
+    hint = workspace.inlay_hint if workspace else None
+    published = document.publish_diagnostics if document else None
+    ours = _ours(params.capabilities)
+    name = params.client_info.name if params.client_info else ""  # Kate 26.08 gives none
+    vims = name in ("vim-lsp", "Vim")  # they list lenses when they are asked to, and draw none
+    # lsp-mode 10 announces lenses for the workspace alone
+    lenses = (document and document.code_lens) or (workspace and workspace.code_lens)
+    return ClientAbilities(
+        name=name or "an editor",
+        encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
+        # eglot 1.17 asks, and does not announce it
+        can_ask=bool(window and window.show_message) or name == "Eglot",
+        mirror_hints=not (hint and hint.refresh_support),
+        tags=bool(published and published.tag_support),
+        draws_lenses=bool(lenses) and not vims,
+        notes_behind_lines=bool(name) and not vims,
+        # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source, kakoune-lsp's knows no tables
+        draws_tables=bool(general and general.markdown and general.markdown.parser != "kakoune-lsp"),
+        takes_output=ours.get("output") is True,
+        shows_answers=name not in ("helix", ""),
+        shows_panel=ours.get("panel") is True,
+        shows_reports=ours.get("reports") is True,
+        debugs=ours.get("debug") is True,
+    )
 
 
 def _ours(capabilities: lsp.ClientCapabilities) -> dict[str, Any]:

@@ -162,6 +162,8 @@ class ClientAbilities:
     tags: bool = True
     """Whether it draws what is unnecessary or deprecated in its own way."""
     draws_lenses: bool = True
+    notes_behind_lines: bool = True
+    """It draws the message of a diagnostic behind its line. Elsewhere a row of its own or a list has it, and any line has room."""
     draws_tables: bool = True
     """Whether its markdown has tables; elsewhere a person would read their pipes."""
     takes_output: bool = False

@@ -58,13 +58,15 @@ def are_news(session: Session, uri: str) -> bool:
 def _texts(session: Session, uri: str, first: int, last: int) -> Iterator[tuple[str, int, str]]:
     """Yield what each hint is about, its line and its text."""
     document = session.files[uri].document
-    every = kernel_status.of(session, uri)
+    every, client = kernel_status.of(session, uri), session.client
     on_line = Counter(known.kernel.line for known in every)
     for known in every:
         whole = known.kernel.whole
         if whole.line > last or first > whole.end_line:
             continue
-        line, name = place.line(document, known.kernel, has_lens=session.client.draws_lenses)
+        line, name = place.line(
+            document, known.kernel, has_room=client.draws_lenses or not client.notes_behind_lines
+        )
         if first <= line <= last and (text := labels.hint(session, uri, known)):
             if on_line[known.kernel.line] > 1:  # a macro may make them all
                 name = f"{known.kernel.name}: "

@@ -406,7 +406,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         answer = await client.initialize_session(
             lsp.InitializeParams(
                 capabilities=offered,
-                client_info=lsp.ClientInfo(name) if name == "helix" else None,
+                client_info=lsp.ClientInfo(name),
                 process_id=None,
                 root_uri=folder.as_uri(),
                 workspace_folders=[lsp.WorkspaceFolder(folder.as_uri(), "workspace")],

@@ -22,17 +22,17 @@ _SPEC = re.compile(r"\s*(//|/\*|#)[\s/!*]*orbit\b", re.IGNORECASE)
 _TOKEN = re.compile(r"""//|\#|/\*|\*/|"[^"\\]*+(?:\\.[^"\\]*+)*"?|'(?:\\.|[^'\\])'|[()\[\]{}:]""")
 
 
-def line(document: Document, kernel: Kernel, *, has_lens: bool) -> tuple[int, str]:
+def line(document: Document, kernel: Kernel, *, has_room: bool) -> tuple[int, str]:
     """Return the line for a hint, and the beginning of its text.
 
-    It is the shortest line of the signature, the last of equal ones. If no line has room and the editor does not draw
-    the answer above the kernel too (`has_lens`), it is the line above the signature, and the hint names its kernel.
-    It is never a line of the body, which would seem to cost that much, nor of a launch spec, which would seem to have
-    failed.
+    It is the shortest line of the signature, the last of equal ones. If no line has room, it is the line above the
+    signature, and the hint names its kernel. In an editor that draws the answer above the kernel too, or no hint
+    behind a line, any line will do (`has_room`). It is never a line of the body, which would seem to cost that much,
+    nor of a launch spec, which would seem to have failed.
     """
     best = _shortest(document, range(kernel.line, signature_end(document, kernel) + 1))
     name = f"{kernel.name}: "
-    if has_lens or _fits(document, best, ""):
+    if has_room or _fits(document, best, ""):
         return best, ""
     above = (
         number
