@@ -67,7 +67,8 @@ try {
   await button('notebook:interrupt-kernel').click();
   step('interrupt', (await shows(4, 'KeyboardInterrupt')).split('\n').at(-1));
   await cell(5).locator('.cm-content').click();
-  step('state kept', await run(5, '20'));
+  // below its value may stand what is measured: the stand-in has a recording for every cell
+  step('state kept', (await run(5, '20')).split('\n').slice(0, 2).join('\n'));
 
   await button('notebook:restart-kernel').click();
   await confirm();
