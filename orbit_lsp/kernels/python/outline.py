@@ -1,4 +1,4 @@
-"""What kernel discovery needs to know of one region of a Python file, a top-level statement.
+"""What kernel discovery needs to know of one region of a Python file: a top-level statement, or a member of a long class.
 
 An outline depends on the region's text alone (positions count from its first character), so it is
 kept as long as that text stands in the file. Names are not resolved here: other regions say what
@@ -86,7 +86,10 @@ class CallAssignment:
 
 
 class OutlinePiece(NamedTuple):
-    """Tokens that stand together: their digest, their words (attributes as `.name`), the piece around."""
+    """Tokens that stand together: their digest, their words (attributes as `.name`), the piece around.
+
+    Of the first piece of a class the digest is the tokens themselves: it is the same whether they are of one outline or of several.
+    """
 
     digest: bytes
     words: frozenset[str]
@@ -132,22 +135,32 @@ class Outline:
     """0 if it was not read."""
     left_out: bool = False
     """Kernels in it are not looked for."""
+    inside: str = ""
+    """The class that it is a member of: its scope 1, of which the outline before it has the beginning, and its first outline the
+    `Class`.
+    """
     interface: object = None
     """All that the meaning of other regions' names can depend on."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all of it is one piece, which is no part of a class."""
+        return not (self.functions or self.classes or self.inside)
 
     def __post_init__(self) -> None:
         if len(self.scopes) == 1 and not self.stars:
             self.interface = self.scopes[0].bindings
             return
+        offered = range(2 if self.inside else 1)
         wraps = self.classes or any(function.returns for function in self.functions)
         self.interface = (
-            tuple(self.scopes[0].bindings.items()),
+            [tuple(self.scopes[scope].bindings.items()) for scope in offered],
             self.stars,
             [
                 (function.decorators, function.returns_value, function.pieces,
                  self.scopes[function.body_scope].parameters)
                 for function in self.functions
-                if function.scope == 0
+                if function.scope in offered
             ],
             [piece.parent for piece in self.pieces],
             self.text if wraps else "",

@@ -34,21 +34,22 @@ _TOKEN = re.compile(
 _TAB = 8
 
 
-def pieces(text: str, cuts: Sequence[bool] = ()) -> list[list[str]]:
+def pieces(text: str, cuts: Sequence[bool] = (), *, inside: bool = False) -> list[list[str]]:
     r"""The tokens of `text`, cut at each `CUT`.
 
     `cuts` says of each, in order, whether a piece begins there (or the innermost one ends). Piece 0
     is what stands outside all others; the rest come in the order of their beginnings. A line's
-    first token is preceded by its depth as `"\n2"`; an attribute is one token, `".name"`.
+    first token is preceded by its depth as `"\n2"`; an attribute is one token, `".name"`. `inside` means that the lines are those
+    of a class in the first column.
     """
     piece: list[str] = []
     result = [piece]
     around: list[list[str]] = []
     following_cuts = iter(cuts)
     brackets = 0
-    indents: list[int] = []
+    indents = [0] if inside else []
     pending = "\n"  # a line start or a lone dot that the next token belongs to
-    for token in _TOKEN.findall(text):
+    for token in _TOKEN.findall(f"\n{text}" if inside else text):
         kind = _KINDS.get(token[0])
         if kind is None and not pending:
             piece.append(token)

@@ -1,4 +1,4 @@
-"""One region of a Python file, parsed -> its outline: statement by statement, scope by scope.
+"""One region of a Python file, parsed -> its outlines: statement by statement, scope by scope.
 
 A region with a syntax error is walked all the same: what stands in a part that could not be parsed
 counts as far as it was made out.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orbit_lsp.kernels import piecewise
 from orbit_lsp.kernels.model import Span
-from orbit_lsp.kernels.python import slow_lines
+from orbit_lsp.kernels.python import syntax
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
 from orbit_lsp.kernels.python.expressions import (
     VALUES,
@@ -35,8 +35,8 @@ from orbit_lsp.kernels.python.outline import (
     PythonFunction,
     PythonScope,
 )
+from orbit_lsp.kernels.python.syntax import SyntaxText
 from orbit_lsp.kernels.python.tokens import CUT, pieces
-from orbit_remote.common import limits
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -64,10 +64,6 @@ _CALLEE = re.compile(r"(?<![\w.])([^\W\d]\w*)\s*\(")
 _STRING = re.compile(r"""["']([^"'\\\n]*)["']""")
 
 
-def outline(text: str) -> Outline:
-    return _SyntaxWalk(text).finish() if len(text) <= limits.STATEMENT.most else unread(text)
-
-
 def unread(text: str) -> Outline:
     """Of a region behind a limit: nothing is known of it but when it changes."""
     piece = OutlinePiece(_digest([text]), _NOTHING, -1)
@@ -81,6 +77,16 @@ def _says_maker(data: bytes) -> bool:
     return piecewise.search(MAKER_WORD, data, 0, len(data), _LONGEST_WORD) is not None
 
 
+def class_of(root: Node) -> Node | None:
+    """Return the class that all of a region is; none where it is something else."""
+    statements = [node for node in root.children if node.type != "comment"]
+    if len(statements) != 1:
+        return None
+    only = statements[0]
+    definition = only.child_by_field_name("definition") if only.type == "decorated_definition" else only
+    return definition if definition and definition.type == "class_definition" else None
+
+
 class _At(NamedTuple):
     """Where a statement stands."""
 
@@ -92,12 +98,17 @@ class _At(NamedTuple):
     depth: int
 
 
-class _SyntaxWalk:
-    def __init__(self, text: str) -> None:
-        self.source = text
-        self.data = text.encode()
-        self.readable, self.stands_for = slow_lines.blanked(text)
+class SyntaxWalk:
+    """Of the bytes from `start` to `end`: all of a region, or a part of a class that is named `inside` where that began before."""
+
+    def __init__(self, parsed: SyntaxText, start: int = 0, end: int | None = None, inside: str = "") -> None:
+        self.data, self.stands_for, self.root = parsed.data, parsed.stands_for, parsed.tree.root_node
+        self.start, self.end = start, len(self.data) if end is None else end
+        self.row = self.data.count(b"\n", 0, start)
+        self.inside = inside
         self.scopes = [PythonScope("module", -1, "")]
+        if inside:
+            self.scopes.append(PythonScope("class", 0, inside))
         self.functions: list[PythonFunction] = []
         self.classes: list[Class] = []
         self.assignments: list[CallAssignment] = []
@@ -111,25 +122,42 @@ class _SyntaxWalk:
         self.order = 0
 
     def finish(self) -> Outline:
-        root = slow_lines.parsed(self.readable)
-        trailing = self.visit_all(root.children, _At(0, (), 0, None, 0))
-        launches = tuple(self.find_launches(root)) if _LAUNCH.search(self.data) else ()
-        embedded = tuple(self.find_embedded(root)) if _GLOBAL in self.data else ()
-        parts = pieces(self.cut(), [begins for _, begins in self.marks()])
+        nodes = self.root.children
+        return self.made(self.visit_all(nodes, _At(0, (), 0, None, 0)), self.root.has_error)
+
+    def finish_member(self, nodes: Sequence[Node]) -> Outline:
+        self.visit_all(nodes, _At(1, (), 0, None, 1))
+        trailing: tuple[str, ...] = ()
+        if self.end == len(self.data):
+            below = [
+                node
+                for node in self.root.children
+                if node.type == "comment" and node.start_byte >= nodes[-1].end_byte
+            ]
+            trailing = self.visit_all(below, _At(0, (), 0, None, 0))
+        return self.made(trailing, any(node.has_error for node in nodes))
+
+    def made(self, trailing: tuple[str, ...], has_error: bool) -> Outline:
+        has_launches = _LAUNCH.search(self.data, self.start, self.end)
+        launches = tuple(self.find_launches(self.root)) if has_launches else ()
+        embedded = tuple(self.find_embedded(self.root))
+        parts = pieces(self.cut(), [begins for _, begins in self.marks()], inside=bool(self.inside))
+        first = _joined if self.inside or class_of(self.root) else _digest
         made = [
-            OutlinePiece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
-            for tokens, parent in zip(parts, self.parents, strict=True)
+            OutlinePiece((_digest if i else first)(tokens), frozenset(filter(_WORD, set(tokens))), parent)
+            for i, (tokens, parent) in enumerate(zip(parts, self.parents, strict=True))
         ]
         for function in self.functions:
             words = frozenset[str]().union(*(made[i].words for i in function.pieces))
             function.words = words.difference(_own_names(self.scopes[function.body_scope]))
+        source = self.data[self.start : self.end].decode()
         return Outline(
             tuple(self.scopes), tuple(self.functions), tuple(self.classes), tuple(self.assignments), tuple(made), launches,
             frozenset(self.exported) if self.exported else _NOTHING, tuple(self.imports), tuple(self.stars),
             self.main_guard, self.calls, embedded,
             made[0].words.union(*(piece.words for piece in made[1:])) if len(made) > 1 else made[0].words,
-            MAKER_WORD.search(self.data) is not None, trailing, root.has_error,
-            self.source, self.source.count("\n"), max(self.order, 1),
+            MAKER_WORD.search(self.data, self.start, self.end) is not None, trailing, has_error,
+            source, source.count("\n"), max(self.order, 1), inside=self.inside,
         )  # fmt: skip
 
     # -- pieces --------------------------------------------------------------------------------
@@ -141,21 +169,19 @@ class _SyntaxWalk:
 
     def cut(self) -> str:
         """The text with a `CUT` at each mark."""
-        if not self.cuts:
-            return self.source
         parts: list[bytes] = []
-        at = 0
+        at = self.start
         for byte, _ in self.marks():
             parts += (self.data[at:byte], CUT.encode())
             at = byte
-        parts.append(self.data[at:])
+        parts.append(self.data[at : self.end])
         return b"".join(parts).decode()
 
     # -- positions -----------------------------------------------------------------------------
 
     def position(self, point: tuple[int, int], byte: int) -> tuple[int, int]:
         """(line, column) in code points."""
-        row, column = point
+        row, column = point[0] - self.row, point[1]
         prefix = self.data[byte - column : byte]
         return row, column if prefix.isascii() else len(prefix.decode(errors="replace"))
 
@@ -171,6 +197,8 @@ class _SyntaxWalk:
     def visit_all(self, nodes: Sequence[Node], at: _At, comments: tuple[str, ...] = ()) -> tuple[str, ...]:
         """`comments` are the `# orbit:` lines directly above the first of `nodes`; returns those below the last."""
         for node in nodes:
+            if node.start_byte >= self.end:
+                break
             if node.type == "comment":
                 comments = (*comments, *self.orbit_comment(node))
             elif node.is_named:
@@ -181,7 +209,7 @@ class _SyntaxWalk:
     def orbit_comment(self, node: Node) -> tuple[str, ...]:
         """The text of an `# orbit:` comment that has its line to itself, and of those that it stands for; none for any other."""
         written = self.text(node)
-        if not slow_lines.ORBIT.match(written):
+        if not syntax.ORBIT.match(written):
             return ()
         line_start = self.data.rfind(b"\n", 0, node.start_byte) + 1
         if self.data[line_start : node.start_byte].strip():
@@ -400,7 +428,7 @@ class _SyntaxWalk:
     # -- launches ------------------------------------------------------------------------------
 
     def find_launches(self, node: Node) -> Iterator[LaunchSite]:
-        for match in _LAUNCH.finditer(self.data):
+        for match in _LAUNCH.finditer(self.data, self.start, self.end):
             call = node.descendant_for_byte_range(match.end() - 1, match.end())
             call = call.parent.parent if call and call.type == "(" and call.parent else None
             if call is None or call.type != "call":
@@ -416,7 +444,7 @@ class _SyntaxWalk:
             grid = ", ".join(map(self.text, callee.children_by_field_name("subscript")))
             yield LaunchSite(
                 self.text(name) if name else "",
-                call.start_point[0],
+                call.start_point[0] - self.row,
                 grid,
                 tuple(
                     self.text(named_child)
@@ -431,8 +459,8 @@ class _SyntaxWalk:
         """The kernels in string literals, each as if it were assigned to its name; docstrings excluded."""
         from orbit_lsp.kernels.cuda import cuda_kernels
 
-        at = 0
-        while (at := self.data.find(_GLOBAL, at)) >= 0:
+        at = self.start
+        while (at := self.data.find(_GLOBAL, at, self.end)) >= 0:
             literal = root.descendant_for_byte_range(at, at + len(_GLOBAL))
             at += len(_GLOBAL)
             while literal is not None and literal.type != "string":
@@ -465,7 +493,12 @@ def _moved(span: Span, row: int, column: int) -> Span:
 
 def _digest(tokens: list[str]) -> bytes:
     """Nothing for nothing: what surrounds a kernel is as if the kernel were not there."""
-    return blake2b("\0".join(tokens).encode(), digest_size=16).digest() if tokens else b""
+    return blake2b(_joined(tokens), digest_size=16).digest() if tokens else b""
+
+
+def _joined(tokens: list[str]) -> bytes:
+    """The tokens as text: joined, those of two pieces are those of both."""
+    return "".join([token + "\0" for token in tokens]).encode()
 
 
 def _own_names(body: PythonScope) -> set[str]:
