@@ -359,9 +359,8 @@ async def code_lens(ls: OrbitServer, params: lsp.CodeLensParams) -> list[lsp.Cod
     await ls.look_aside_for_account()
     ls.rents_unsaid = False
     uri = params.text_document.uri
-    if len(ls.session.kernels(uri)) <= lenses.AT_ONCE:
-        return lenses.answer(ls.session, uri)
-    return await ls.in_steps(uri, lambda: lenses.in_steps(ls.session, uri))
+    await ls.settle(uri)
+    return lenses.answer(ls.session, uri)
 
 
 @on(lsp.TEXT_DOCUMENT_INLAY_HINT, waits=False)

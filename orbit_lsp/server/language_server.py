@@ -9,9 +9,8 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Callable, Generator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from orbit_remote.common.requests import Level
 
 
-T = TypeVar("T")
 _LOOKS_S = 0.2
 """How long lenses wait for the disk that may have a token for Modal."""
 _WATCHES_S = 5.0
@@ -200,21 +198,6 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.specs import spec_cache
 
         await spec_cache.settle(self.session, uri)
-
-    async def in_steps(self, uri: str, begin: Callable[[], Generator[None, None, list[T]]]) -> list[T]:
-        """Return what a view of a file yields at its end. The event loop takes turns between its steps. After an edit
-        the view begins anew.
-        """
-        while file := self.session.files.get(uri):
-            await self.settle(uri)
-            text, steps = file.document.text, begin()
-            try:
-                while self.session.files.get(uri) is file and file.document.text is text:
-                    next(steps)
-                    await asyncio.sleep(0)
-            except StopIteration as end:
-                return end.value
-        return []
 
     def look_for_account(self) -> None:
         """Look for a token for Modal, before a command."""

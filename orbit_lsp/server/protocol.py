@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
@@ -12,9 +11,6 @@ from cattrs import Converter
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
-
-_AT_ONCE = 200
-"""Lenses and the like that become text in 3 ms."""
 
 
 def converter() -> Converter:
@@ -83,25 +79,6 @@ class OrbitProtocol(LanguageServerProtocol):
             if "id" in data and "method" in data:
                 self._send_response(data["id"], error=error.to_response_error())
             raise error from None
-
-    def _send_response(self, msg_id: Any, result: Any = None, error: Any = None) -> None:
-        items = cast("list[Any]", result) if isinstance(result, list) else []
-        if error is None and len(items) > _AT_ONCE:
-            self._result_types.pop(msg_id, None)
-            cast("Any", self._server).spawn(self._send_in_pieces(msg_id, items), "answer")
-        else:
-            super()._send_response(msg_id, cast("Any", result), error)
-
-    async def _send_in_pieces(self, msg_id: Any, result: list[Any]) -> None:
-        """Send a long answer in pieces, with turns of the event loop between them. pygls makes 20 ms of text at once."""
-        pieces: list[str] = []
-        for first in range(0, len(result), _AT_ONCE):
-            piece = json.dumps(result[first : first + _AT_ONCE], default=self._serialize_message)
-            pieces.append(piece[1:-1])
-            await asyncio.sleep(0)
-        head = json.dumps({"jsonrpc": self.VERSION, "id": msg_id})
-        body = f'{head[:-1]}, "result": [{", ".join(pieces)}]}}'.encode()
-        cast("Any", self.writer).write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
 
     status = 0
     """Of the process: 1 once a client has left without `shutdown`, as the specification wants."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator
 
 from lsprotocol import types as lsp
 
@@ -29,40 +28,25 @@ _LONG_S = 5
 _DRIVER = 24
 """Columns that a driver's name has at least."""
 AT_ONCE = 100
-"""Kernels whose lenses are made in 3 ms; the event loop may do something else after that."""
+"""Kernels whose lenses are made in 3 ms: as long as an event may take that asks for them, and nobody waits."""
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
     """Return the lenses of a file. `now` is on the monotonic clock."""
-    making = in_steps(session, uri, now)
-    while True:
-        try:
-            next(making)
-        except StopIteration as end:
-            return end.value
-
-
-def in_steps(
-    session: Session, uri: str, now: float | None = None
-) -> Generator[None, None, list[lsp.CodeLens]]:
-    """Make the lenses with pauses. The text must not change before the end."""
     file = session.files.get(uri)
     if file is None:
         return []
     shown: list[lsp.CodeLens] = []
     now = time.monotonic() if now is None else now
     every = kernel_status.of(session, uri)
-    yield
     callers = _callers(every)
     on_line = Counter(known.kernel.line for known in every)
-    for number, known in enumerate(every, 1):
+    for known in every:
         end = positions.line_end(session, file.document, known.kernel.line)
         made = row(session, uri, known, callers, now)
         if made and on_line[known.kernel.line] > 1:  # one macro may make several kernels
             made[0] = replace_title(made[0], f"{known.kernel.name}: {made[0].title}")
         shown += [lsp.CodeLens(lsp.Range(lsp.Position(end.line, 0), end), command) for command in made]
-        if number % AT_ONCE == 0:
-            yield
     shown += kernel_commands.harness_lenses(session, uri, now)
     if shown and not file.cell and (command := gpu_command(session)):
         shown.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
