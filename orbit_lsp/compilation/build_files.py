@@ -32,31 +32,30 @@ from orbit_lsp.compilation.build_systems.reading import (
     without_comments,
 )
 from orbit_lsp.compilation.folders import folders_above
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
-_STANDARD = lazy_pattern(
+_STANDARD = re.compile(
     r"(?<![\w-])-{1,2}std[= ](?:gnu|c)\+\+(\d\w)|CMAKE_CUDA_STANDARD\s+(\d\d)|CUDA_STANDARD\s+(\d\d)|cuda_std_(\d\d)|"
     r"(?:cpp|cuda)_std=c\+\+(\d\d)"
 )
-_NAME = lazy_pattern(r"\w+")
+_NAME = re.compile(r"\w+")
 _DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
-_DEFINITION = lazy_pattern(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
-_OF_CUDA = lazy_pattern(
+_DEFINITION = re.compile(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
+_OF_CUDA = re.compile(
     r"(?<![\w-])-D\s?((?:[A-Za-z]\w*_)?(?:USE|WITH|HAVE|HAS|ENABLE|BUILD)_CUDA(?:=1|=ON)?)(?=[\s\"';)]|$)",
     re.MULTILINE,
 )
 """What a build defines where it compiles CUDA at all."""
-_OPENS = lazy_pattern(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
-_CLOSES = lazy_pattern(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
-_INCLUDED = lazy_pattern(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
+_OPENS = re.compile(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
+_CLOSES = re.compile(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
+_INCLUDED = re.compile(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
-_AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
+_AS_CUDA = re.compile(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
 """What makes CUDA of sources that their names call C++."""
-_OF_HOST = lazy_pattern(r"\w[)}]?\.(?:cpp|cc|cxx)\b")
+_OF_HOST = re.compile(r"\w[)}]?\.(?:cpp|cc|cxx)\b")
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _NEWEST = 20
@@ -69,8 +68,8 @@ _UNREADABLE = (RecursionError, ValueError, OSError, MemoryError)
 """What the readers raise for texts that no build has: a project's files may hold anything."""
 _NOT_FOLLOWED = "what it says: it is nested too deeply, or has a number or a path that is too long"
 _LONGEST_SHOWN = 200
-_TARGET = lazy_pattern(r"code=sm_(\d{1,3}[af]?)")
-_MARKS = lazy_pattern("[\ue000\ue001]")
+_TARGET = re.compile(r"code=sm_(\d{1,3}[af]?)")
+_MARKS = re.compile("[\ue000\ue001]")
 """Characters that no build file needs, and between which its readers put what they cannot follow."""
 
 

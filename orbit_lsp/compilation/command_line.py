@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import OPTIONS
@@ -22,15 +21,15 @@ from orbit_remote.common.nvcc_flags import PHASE_VALUES, PHASES
 
 Compiler = Literal["nvcc", "clang", "host"]
 
-_LAUNCHERS = lazy_pattern(
+_LAUNCHERS = re.compile(
     r"(?:\S*[\\/])?(?:ccache|sccache|buildcache|distcc|icecc|env|time|nice|cmake|launch)(?:\.exe)?|-.*|[A-Za-z_]\w*=.*",
     re.DOTALL,
 )
 """Programs that start the compiler, their options, and variables of its environment, whose values may be paths."""
 _LAUNCHERS_VALUES = {"env": ("-u", "--unset", "-C", "--chdir"), "nice": ("-n",), "time": ("-f", "-o")}
 """Options of these programs whose value is the next word."""
-_CLANG = lazy_pattern(r"clang(?:\+\+)?(?:-\d+)?(?:\.exe)?")
-_HOST = lazy_pattern(
+_CLANG = re.compile(r"clang(?:\+\+)?(?:-\d+)?(?:\.exe)?")
+_HOST = re.compile(
     r"(?:[\w.]+-)*(?:g\+\+|gcc|c\+\+|cc|cl|icpx|icpc|icx|nvc\+\+|mpicxx|mpic\+\+)(?:-[\d.]+)?(?:\.exe)?"
 )
 _SEPARATE = {  # options without meaning here that have a value behind a blank
@@ -45,7 +44,7 @@ _KEPT = {  # options whose value may stand behind a blank
     "-default-stream", "--default-stream", "-ftz", "--ftz", "-fmad", "--fmad", "-prec-div", "--prec-div", "-prec-sqrt",
     "--prec-sqrt", "-maxrregcount", "--maxrregcount", "-ccbin", "--compiler-bindir",
 }  # fmt: skip
-_MEANINGLESS = lazy_pattern(
+_MEANINGLESS = re.compile(
     r"-W.*|-pedantic.*|-pipe|-p?thread|-g\d?|-ggdb\d?|--debug|-lineinfo|--generate-line-info|"
     r"-fPI[CE]|-fpi[ce]|-fvisibility.*|-fdiagnostics.*|-fcolor-diagnostics|-fno-[\w-]+|-fstack-.*|-ffile-prefix.*|"
     r"-fmodules-ts|-fdeps-format=.*|-f(?:data|function)-sections|-fopenmp.*|-march=.*|-mtune=.*|-m\d\d|--machine=.*|"
@@ -54,22 +53,22 @@ _MEANINGLESS = lazy_pattern(
     r"--?[LlB]\S.*|-static.*|--display-error-number|-O[0-3sgz]?"
 )
 _OF_ASSEMBLER = {"-Xptxas", "--ptxas-options"}
-_SILENT_ASSEMBLER = lazy_pattern(
+_SILENT_ASSEMBLER = re.compile(
     r"-v|--verbose|-w|-warn-.*|--warn-.*|-Werror|-lineinfo|--generate-line-info|-O3|--opt-level=3|"
 )
 """Options of ptxas that decide about no figure."""
-_CLANG_ONLY = lazy_pattern(
+_CLANG_ONLY = re.compile(
     r"--cuda-path=.*|--cuda-(?:host|device)-only|--cuda-compile-host-device|-nocudalib|-nocudainc|--no-cuda-.*|"
     r"--target=.*|--driver-mode=.*|-resource-dir=.*|-f(?!atbin|mad).*|-stdlib=.*|--gcc-.*|-Q\w.*"
 )
-_PATHS = lazy_pattern(r"(-I|-isystem|-iquote|-idirafter|--include-path|--system-include)=?(.*)")
-_FIRST = lazy_pattern(r"(-include|--pre-include)=?(.*)")
-_OF_HOST = lazy_pattern(r"-D.+|-U.+|-std=.+")
+_PATHS = re.compile(r"(-I|-isystem|-iquote|-idirafter|--include-path|--system-include)=?(.*)")
+_FIRST = re.compile(r"(-include|--pre-include)=?(.*)")
+_OF_HOST = re.compile(r"-D.+|-U.+|-std=.+")
 _ARCHITECTURES = {
     "-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code",
     "--cuda-gpu-arch", "--offload-arch",
 }  # fmt: skip
-_TARGET = lazy_pattern(r"(sm|compute|lto)_(\d{1,3}[af]?)")
+_TARGET = re.compile(r"(sm|compute|lto)_(\d{1,3}[af]?)")
 _BETWEEN = {"&&", "||", ";", "|"}
 """What stands between two commands of a line."""
 _OPTION_FILES = {"--options-file", "-optf"}

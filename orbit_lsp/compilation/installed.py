@@ -16,14 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from orbit_lsp.compilation.folders import folders_above
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
-_OF_TORCH = lazy_pattern(r"(?:torch|ATen|c10|caffe2)/.*")
+_OF_TORCH = re.compile(r"(?:torch|ATen|c10|caffe2)/.*")
 _SYSTEM = ("/usr/local/include", "/usr/include")
-_STANDARD_FLAG = lazy_pattern(r"['\"]-std=(c\+\+\d\w)['\"]")
+_STANDARD_FLAG = re.compile(r"['\"]-std=(c\+\+\d\w)['\"]")
 INCOMPATIBLE = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",

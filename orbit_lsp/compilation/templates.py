@@ -16,17 +16,16 @@ from pathlib import Path
 
 from orbit_lsp.compilation.build_systems.cmake import declarations
 from orbit_lsp.compilation.build_systems.cmake.language import OFF, is_switch
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import regular_files
 from orbit_remote.common.configured import cmake_folder
 from orbit_remote.common.limits import BUILD_FILE
 
-_CONFIGURE = lazy_pattern(r"^[ \t]*configure_file[ \t]*\(([^()]{0,2000})\)", re.IGNORECASE | re.MULTILINE)
-_DEFINE = lazy_pattern(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
-_DECIDING = lazy_pattern(r"^(?:[ \t]*#[ \t]*(?:el)?if[^\n@]{0,200}|[ \t]*)@(\w+)@", re.MULTILINE)
+_CONFIGURE = re.compile(r"^[ \t]*configure_file[ \t]*\(([^()]{0,2000})\)", re.IGNORECASE | re.MULTILINE)
+_DEFINE = re.compile(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
+_DECIDING = re.compile(r"^(?:[ \t]*#[ \t]*(?:el)?if[^\n@]{0,200}|[ \t]*)@(\w+)@", re.MULTILINE)
 """What decides which code a header has, or is code itself."""
-_VALUE = lazy_pattern(r"@(\w+)@|\$\{(\w+)\}")
+_VALUE = re.compile(r"@(\w+)@|\$\{(\w+)\}")
 
 
 def make(template: str, name: str, root: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems import makefiles
 from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading, in_folder
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 
 _OBJECTS = (".o", ".obj", ".cu.o", ".cpp.o")
@@ -33,13 +32,13 @@ _NO_PROGRAM = (
     ".md",
 )
 _COMPILERS = re.compile(r"nvcc|g\+\+|clang|\bcc\b|gcc|CXX|NVCC|CC\b|LD\b", re.IGNORECASE)
-_OF_ANY = lazy_pattern(
+_OF_ANY = re.compile(
     r"[%*]\.cu\b|\.cu\.|\$[({]MAKE[)}]|\bmake -C|\$\((?:eval|call|wildcard) |\bfind\b|=[ \t]*\.?cu[ \t]*$|_SOURCES",
     re.MULTILINE,
 )
 """Signs that a Makefile compiles sources which it does not name."""
-_TO_FILL_IN = lazy_pattern(r"@+(\w+)@+|\{\{\s{0,9}(\w+)\s{0,9}\}\}")
-_COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
+_TO_FILL_IN = re.compile(r"@+(\w+)@+|\{\{\s{0,9}(\w+)\s{0,9}\}\}")
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 
 
 def _of_file(file: BuildFile) -> Reading | None:

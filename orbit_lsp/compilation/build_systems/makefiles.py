@@ -17,37 +17,36 @@ from typing import NamedTuple
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.other_makefiles import is_other_makefile
 from orbit_lsp.compilation.build_systems.reading import Reading
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
-_ASSIGNMENT = lazy_pattern(
+_ASSIGNMENT = re.compile(
     r"(?:(?:export|override)[ \t]+){0,2}([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
 )
-_RULE = lazy_pattern(r"([^:=#&]+)&?::?(?![=:])([^=;]*)(?:;(.*))?$")
-_OF_TARGET = lazy_pattern(
+_RULE = re.compile(r"([^:=#&]+)&?::?(?![=:])([^=;]*)(?:;(.*))?$")
+_OF_TARGET = re.compile(
     r"((?:[^:=#$]|\$[({][^(){}]{0,200}[)}]|\$[^({])+):(?![:=])[ \t]*(?:(?:export|override|private)[ \t]+){0,3}"
     r"([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
 )
-_INCLUDE = lazy_pattern(r"([-s]?)include[ \t]+(.+)")
-_SEARCHED = lazy_pattern(r"vpath[ \t]+[^ \t]{0,100}%[^ \t]{0,100}[ \t]+(.+)")
-_CONDITION = lazy_pattern(r"(ifn?eq|ifn?def)\b[ \t]*(.*)")
-_OF_AUTOMAKE = lazy_pattern(r"if[ \t]+(!?)[ \t]*([A-Za-z_]\w{0,100})")
-_COMPUTED = lazy_pattern(r"[\w.-]{0,200}\$[({][^(){}]{1,200}[)}][\w.-]{0,200}[ \t]{0,20}(?::{1,3}|\?|\+)?=")
+_INCLUDE = re.compile(r"([-s]?)include[ \t]+(.+)")
+_SEARCHED = re.compile(r"vpath[ \t]+[^ \t]{0,100}%[^ \t]{0,100}[ \t]+(.+)")
+_CONDITION = re.compile(r"(ifn?eq|ifn?def)\b[ \t]*(.*)")
+_OF_AUTOMAKE = re.compile(r"if[ \t]+(!?)[ \t]*([A-Za-z_]\w{0,100})")
+_COMPUTED = re.compile(r"[\w.-]{0,200}\$[({][^(){}]{1,200}[)}][\w.-]{0,200}[ \t]{0,20}(?::{1,3}|\?|\+)?=")
 """A variable whose name another one makes: `FLAGS-$(CONFIG_FAST) += …`."""
-_SILENCED = lazy_pattern(r"(?:[@+-]|\$[({](?:AM_V_\w+|V_\w+|Q|E|AT|SILENT|QUIET|VERB\w*|HIDE|ECHO\w*)[)}])+")
+_SILENCED = re.compile(r"(?:[@+-]|\$[({](?:AM_V_\w+|V_\w+|Q|E|AT|SILENT|QUIET|VERB\w*|HIDE|ECHO\w*)[)}])+")
 """What stands before a command so that make does not print it, or goes on where it fails."""
-_BRACKETED = lazy_pattern(r"\((.*),(.*)\)")
-_QUOTED = lazy_pattern(r"([\"'])(.*?)\1[ \t]+([\"'])(.*)\3")
-_COMPILER = lazy_pattern(r"nvcc(?:[-.][\w.]+)?|clang\+\+(?:-\d+)?")
-_COMPILERS_NAME = lazy_pattern(r"\w*(?:NVCC|CUDACC|CUDA_COMPILER|CUCC)", re.IGNORECASE)
-_MENTIONS_COMPILER = lazy_pattern(r"nvcc|clang\+\+|cudacc|cuda_compiler|cucc", re.IGNORECASE)
-_EVALUATED = lazy_pattern(r"\$\(eval[ \t]+([\w.-]{1,200})")
-DECIDES = lazy_pattern(
+_BRACKETED = re.compile(r"\((.*),(.*)\)")
+_QUOTED = re.compile(r"([\"'])(.*?)\1[ \t]+([\"'])(.*)\3")
+_COMPILER = re.compile(r"nvcc(?:[-.][\w.]+)?|clang\+\+(?:-\d+)?")
+_COMPILERS_NAME = re.compile(r"\w*(?:NVCC|CUDACC|CUDA_COMPILER|CUCC)", re.IGNORECASE)
+_MENTIONS_COMPILER = re.compile(r"nvcc|clang\+\+|cudacc|cuda_compiler|cucc", re.IGNORECASE)
+_EVALUATED = re.compile(r"\$\(eval[ \t]+([\w.-]{1,200})")
+DECIDES = re.compile(
     r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|-Xptxas|\$"
 )
 """What may decide about a figure."""
-_OF_LINKER = lazy_pattern(r"LD|LIB|INC", re.IGNORECASE)
-_PART = lazy_pattern(r"\ue000(\d+)\ue001")
-_BRACKET = {"(": lazy_pattern(r"[()]"), "{": lazy_pattern(r"[{}]")}
+_OF_LINKER = re.compile(r"LD|LIB|INC", re.IGNORECASE)
+_PART = re.compile(r"\ue000(\d+)\ue001")
+_BRACKET = {"(": re.compile(r"[()]"), "{": re.compile(r"[{}]")}
 _UNKNOWN = "\ue000"
 """A need that is not known."""
 _MOST_STEPS = 5_000
@@ -98,8 +97,8 @@ _ASKED: dict[str, Callable[[], str]] = {
 }
 """What is known without the shell."""
 _OF_PATHS = frozenset(("abspath", "realpath", "dir", "notdir", "firstword", "lastword", "wildcard"))
-_GOES = lazy_pattern(r"cd[ \t]+(\S[^;&|]{0,499}?)[ \t]*(?:&&|;)[ \t]*pwd(?:[ \t]+-[LP])?")
-_OF_SETTINGS = lazy_pattern(r"\.(?:mk|make|inc|mak|rules|opts?)$|onfig|ommon|akefile", re.IGNORECASE)
+_GOES = re.compile(r"cd[ \t]+(\S[^;&|]{0,499}?)[ \t]*(?:&&|;)[ \t]*pwd(?:[ \t]+-[LP])?")
+_OF_SETTINGS = re.compile(r"\.(?:mk|make|inc|mak|rules|opts?)$|onfig|ommon|akefile", re.IGNORECASE)
 """Names of files that set variables; others hold dependencies."""
 _AUTOMATIC = "@<^+*?%|"
 

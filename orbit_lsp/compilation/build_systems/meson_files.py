@@ -18,21 +18,20 @@ from orbit_lsp.compilation.build_systems.reading import (
     Reading,
     in_folder,
 )
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 
 _NAME = "meson.build"
-_PROJECT = lazy_pattern(r"^[ \t]*project[ \t]*\(", re.MULTILINE)
-_SUBDIR = lazy_pattern(r"\bsubdir\(\s*'([^'\n]+)'")
+_PROJECT = re.compile(r"^[ \t]*project[ \t]*\(", re.MULTILINE)
+_SUBDIR = re.compile(r"\bsubdir\(\s*'([^'\n]+)'")
 _MOST_FOLDERS = 200
-_CALL = lazy_pattern(r"(?<![\w'])([a-z]\w{0,60})[ \t]{0,20}\(")
-_ARGUMENTS = lazy_pattern(
+_CALL = re.compile(r"(?<![\w'])([a-z]\w{0,60})[ \t]{0,20}\(")
+_ARGUMENTS = re.compile(
     r"\b(cuda_args|c?pp_args|override_options|include_directories|command|input|arguments|sources|link_with|link_whole|dependencies|args)"
     r"\s{0,20}:\s{0,20}"
 )
-_BRACKET = lazy_pattern(r"'(?:[^'\\\n]|\\.)*'|[()\[\]]")
-_WORD = lazy_pattern(r"'((?:[^'\\\n]|\\.)*)'|([A-Za-z_]\w*)")
-_FOLDERS = lazy_pattern(r"\bmeson\.(?:(current_source_dir)|(?:project_|global_)?source_root)\(\)")
+_BRACKET = re.compile(r"'(?:[^'\\\n]|\\.)*'|[()\[\]]")
+_WORD = re.compile(r"'((?:[^'\\\n]|\\.)*)'|([A-Za-z_]\w*)")
+_FOLDERS = re.compile(r"\bmeson\.(?:(current_source_dir)|(?:project_|global_)?source_root)\(\)")
 _TARGETS = {
     "executable", "library", "static_library", "shared_library", "both_libraries", "shared_module", "extension_module", "build_target",
 }  # fmt: skip

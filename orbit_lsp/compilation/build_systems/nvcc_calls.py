@@ -12,24 +12,23 @@ from itertools import islice
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import DECIDES, without_option_files
 from orbit_lsp.compilation.build_systems.reading import Reading
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
-_CALL = lazy_pattern(r"(?:^|[\s;&|(`$>])((?:[^\s`]{0,1000}[/\\])?nvcc(?:\.exe)?\"?[ \t][^\n;&|`]{0,8000})")
-_BY_VARIABLE = lazy_pattern(
+_CALL = re.compile(r"(?:^|[\s;&|(`$>])((?:[^\s`]{0,1000}[/\\])?nvcc(?:\.exe)?\"?[ \t][^\n;&|`]{0,8000})")
+_BY_VARIABLE = re.compile(
     r"\"?\$(?:\{(?:\w+_)?NVCC(?:_(?:BIN|PATH|EXE|COMMAND|CMD))?(?::?-[^}\n]{0,200})?\}|(?:\w+_)?NVCC(?:_(?:BIN|PATH|EXE|COMMAND|CMD))?\b)\"?",
     re.IGNORECASE,
 )
 """A variable that has the path of nvcc, by its name."""
-_ASSIGNED = lazy_pattern(
+_ASSIGNED = re.compile(
     r"^[ \t]*(?:export[ \t]+|readonly[ \t]+)?([A-Za-z_]\w*)=(?:[\"']([^\"'\n]*)[\"']|([^\s;&|]*))",
     re.MULTILINE,
 )
-_LOOP = lazy_pattern(r"\bfor[ \t]+([A-Za-z_]\w*)[ \t]+in[ \t]+([^\n;$`?(){}]{1,1000})")
-_REFERENCE = lazy_pattern(r"\$\{([A-Za-z_]\w*)(?::?-([^}$`]*))?\}|\$([A-Za-z_]\w*)")
-_COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
-_OF_BATCH = lazy_pattern(r"^[ \t]*@?set[ \t]+\"?(\w+)=([^\n\"]*)\"?[ \t]*$", re.IGNORECASE | re.MULTILINE)
-_OF_JUST = lazy_pattern(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*:=[ \t]*(?=[\"'])", re.MULTILINE)
-_OF_SOURCE = lazy_pattern(r"^[ \t]*(?://+|/?\*+)(?!/)[ \t!]*([^\n]*)$", re.MULTILINE)
+_LOOP = re.compile(r"\bfor[ \t]+([A-Za-z_]\w*)[ \t]+in[ \t]+([^\n;$`?(){}]{1,1000})")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-([^}$`]*))?\}|\$([A-Za-z_]\w*)")
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_OF_BATCH = re.compile(r"^[ \t]*@?set[ \t]+\"?(\w+)=([^\n\"]*)\"?[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_OF_JUST = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*:=[ \t]*(?=[\"'])", re.MULTILINE)
+_OF_SOURCE = re.compile(r"^[ \t]*(?://+|/?\*+)(?!/)[ \t!]*([^\n]*)$", re.MULTILINE)
 _MOST_ASSIGNED = 500
 _MOST_CALLS = 500
 _LONGEST_VALUE = 1_000

@@ -8,28 +8,27 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 
 SHELL = re.compile(r"[|<>&;`$(){}*?\ue000\ue001]|orbit-input")
 """Signs in an argument of a program that only a shell or a build replaces by a value."""
-RELOCATABLE = lazy_pattern(
+RELOCATABLE = re.compile(
     r"(?i:CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1))|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])"
 )
-SWITCHES = lazy_pattern(
+SWITCHES = re.compile(
     r"(?<![\w-])--?(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda)(?![\w-])"
 )
 """Options with which nvcc accepts more: a source that does without is compiled alike."""
-_COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 
 # a pattern that looked far ahead from each of a text's characters would keep the interpreter for minutes
-_FOLDER_OPTIONS = lazy_pattern(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
-_INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
-_TOP = lazy_pattern(
+_FOLDER_OPTIONS = re.compile(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
+_INTERFACE = re.compile(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
+_TOP = re.compile(
     r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
     re.IGNORECASE,
 )
-_LOCAL = lazy_pattern(
+_LOCAL = re.compile(
     r"\$[{(](?:CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR|CURDIR|PWD)[})]|\$\$PWD", re.IGNORECASE
 )
 MOST_FOLDERS = 400

@@ -14,37 +14,36 @@ from typing import NamedTuple
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import DECIDES, without_option_files
 from orbit_lsp.compilation.build_systems.reading import Reading
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
-_TOKEN = lazy_pattern(
+_TOKEN = re.compile(
     r"(\"(?:[^\"\\]|\\.)*\"|r#\"(?:[^\"]|\"(?!#))*\"#|'(?:[^'\\\n]|\\.)')|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/",
     re.DOTALL,
 )
 """A text or a character, which stays, or a comment."""
-_BRACKET = lazy_pattern(r"\"(?:[^\"\\]|\\.)*\"|[()\[\]{}]", re.DOTALL)
-_BUILDER = lazy_pattern(
+_BRACKET = re.compile(r"\"(?:[^\"\\]|\\.)*\"|[()\[\]{}]", re.DOTALL)
+_BUILDER = re.compile(
     r"(?:\blet\s+(?:mut\s+)?(\w+)\s*(?::[^=;]{0,100})?=\s*)?"
     r"(?:\w+::){0,3}?(Build::new|(?:Kernel)?Builder::(?:default|new)|KernelBuild::new|Command::new)\s*\("
     r"|\blet\s+(?:mut\s+)?(\w+)\s*:\s*(?:cc::)?Build\s*=[^;(]{0,200}\("
 )
 """Where a builder is made, or a function of the project's own makes it."""
-_CALL = lazy_pattern(r"\s*\??\s*\.\s*(\w+)(?:::<[^>]{0,100}>)?\s*\(")
-_NAMED = lazy_pattern(r"\b(?:let|const|static)\s+(?:mut\s+)?(\w+)\s*(?::[^=;]{0,200})?=(?!=)\s*")
-_AGAIN = lazy_pattern(r"^\s*(\w+)\s*=(?!=)\s*", re.MULTILINE)
-_LOOP = lazy_pattern(r"\bfor\s+(\w+)\s+in\s+([^{]{1,1000})")
-_TEXT = lazy_pattern(r"\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
-_OF_MANIFEST = lazy_pattern(r"env(?:::var(?:_os)?|!)\s*\(\s*\"CARGO_MANIFEST_DIR\"")
-_DEFAULT = lazy_pattern(
+_CALL = re.compile(r"\s*\??\s*\.\s*(\w+)(?:::<[^>]{0,100}>)?\s*\(")
+_NAMED = re.compile(r"\b(?:let|const|static)\s+(?:mut\s+)?(\w+)\s*(?::[^=;]{0,200})?=(?!=)\s*")
+_AGAIN = re.compile(r"^\s*(\w+)\s*=(?!=)\s*", re.MULTILINE)
+_LOOP = re.compile(r"\bfor\s+(\w+)\s+in\s+([^{]{1,1000})")
+_TEXT = re.compile(r"\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
+_OF_MANIFEST = re.compile(r"env(?:::var(?:_os)?|!)\s*\(\s*\"CARGO_MANIFEST_DIR\"")
+_DEFAULT = re.compile(
     r"unwrap_or(?:_else)?\s*\(\s*(?:\|[^|]{0,20}\|\s*)?(?:\w+::\w+\s*\(\s*)?(\"(?:[^\"\\]|\\.)*\")"
 )
-_CONDITION = lazy_pattern(r"(?:\b(?:if|match|else)\b[^;{}]{0,300}|=>\s*)$")
-_CONVERTED = lazy_pattern(
+_CONDITION = re.compile(r"(?:\b(?:if|match|else)\b[^;{}]{0,300}|=>\s*)$")
+_CONVERTED = re.compile(
     r"\.(?:(?:to_string|to_owned|into|as_str|as_ref|clone|display|unwrap|as_path|to_str|to_string_lossy|iter|as_os_str|into_owned|into_iter|"
     r"unwrap_or_default)\(\)|expect\([^()]*\))$"
 )
 """What makes the same text of another type."""
 _LONGEST_END = 200
-_PLACE = lazy_pattern(r"\{[^{}]{0,60}\}")
+_PLACE = re.compile(r"\{[^{}]{0,60}\}")
 _FLAGS = {"flag", "flags", "arg", "args", "nvcc_flag", "flag_if_supported"}
 _FOLDERS = {"include", "includes", "include_path", "include_paths"}
 _SOURCES = {

@@ -16,7 +16,6 @@ from typing import Any
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Folder, Reading
 from orbit_lsp.compilation.folders import folders_above
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -29,27 +28,25 @@ _EXTENSIONS = {
     "load",
     "load_inline",
 }
-_CERTAIN = lazy_pattern(r"cuda|gpu|__name__", re.IGNORECASE)
+_CERTAIN = re.compile(r"cuda|gpu|__name__", re.IGNORECASE)
 """Conditions under which a setup.py builds extensions of CUDA."""
-_AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
-_TARGET = lazy_pattern(r"(?:code=|arch=|architecture=)\[?(?:[\w,]{0,100},)?sm_(\d{1,3}[af]?)(?!\d)")
-_TAKEN = lazy_pattern(
-    r"-[DU]\w.*|--?std|--?use_fast_math|--?expt-[\w-]+|--?extended-lambda|--?rdc", re.DOTALL
-)
-_OF_FIGURES = lazy_pattern(
+_AMD = re.compile(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
+_TARGET = re.compile(r"(?:code=|arch=|architecture=)\[?(?:[\w,]{0,100},)?sm_(\d{1,3}[af]?)(?!\d)")
+_TAKEN = re.compile(r"-[DU]\w.*|--?std|--?use_fast_math|--?expt-[\w-]+|--?extended-lambda|--?rdc", re.DOTALL)
+_OF_FIGURES = re.compile(
     r"--?use_fast_math|--?maxrregcount|--?ftz|--?fmad|--?prec-(?:div|sqrt)|-Xptxas|--?extra-device-vectorization|--?restrict"
 )
 """Flags that decide about figures and not about what compiles: one in doubt is left out."""
-_ELSEWHERE = lazy_pattern(
+_ELSEWHERE = re.compile(
     r"(?:platform|system\(\)|os\.name)\b.*(?:win32|darwin|'nt'|Windows|Darwin)|IS_WINDOWS|IS_MACOS",
     re.IGNORECASE,
 )
 """Conditions of other systems."""
 _LONGEST_SHOWN = 80
 _MOST_UNREAD = 4
-_OF_EXTENSIONS = lazy_pattern(r"cpp_extension|CUDAExtension|\.cu\b|nvcc", re.IGNORECASE)
+_OF_EXTENSIONS = re.compile(r"cpp_extension|CUDAExtension|\.cu\b|nvcc", re.IGNORECASE)
 _LOADS = {"load", "load_inline"}
-_LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
+_LOAD = re.compile(r"\bload(?:_inline)?\s{0,20}\(")
 _RUNTIME = {"RawModule", "RawKernel", "SourceModule"}
 """What compiles the text of a source when a program runs: CuPy by NVRTC, PyCUDA by nvcc."""
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")

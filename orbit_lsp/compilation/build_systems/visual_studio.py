@@ -10,16 +10,13 @@ from itertools import islice
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import without_option_files
 from orbit_lsp.compilation.build_systems.reading import Reading
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
-_SOURCE = lazy_pattern(
-    r"<(CudaCompile|CustomBuild|ClCompile)\s{1,20}Include=\"([^\"<>]{1,500})\"\s{0,20}(/?)>"
-)
-_BLOCK = lazy_pattern(r"<(CudaCompile|ClCompile)>")
-_GROUP = lazy_pattern(r"<(ItemDefinitionGroup)([^<>]{0,500})>")
-_SETTING = lazy_pattern(r"<(\w+)(?:\s+Condition=\"([^\"]{0,300})\")?\s*>([^<]{0,4000})</\1>")
-_TARGET = lazy_pattern(r"(?:compute|sm)_(\d{2,3}[af]?)")
-_MACRO = lazy_pattern(r"[$%]\((\w+)\)")
+_SOURCE = re.compile(r"<(CudaCompile|CustomBuild|ClCompile)\s{1,20}Include=\"([^\"<>]{1,500})\"\s{0,20}(/?)>")
+_BLOCK = re.compile(r"<(CudaCompile|ClCompile)>")
+_GROUP = re.compile(r"<(ItemDefinitionGroup)([^<>]{0,500})>")
+_SETTING = re.compile(r"<(\w+)(?:\s+Condition=\"([^\"]{0,300})\")?\s*>([^<]{0,4000})</\1>")
+_TARGET = re.compile(r"(?:compute|sm)_(\d{2,3}[af]?)")
+_MACRO = re.compile(r"[$%]\((\w+)\)")
 _MOST_SOURCES = 5_000
 _MOST_GROUPS = 50
 _LONGEST = 20_000

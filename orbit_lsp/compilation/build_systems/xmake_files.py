@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Folder, Reading, in_folder
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
-_TOKEN = lazy_pattern(
+_TOKEN = re.compile(
     r"(?P<blank>\s+)|(?P<comment>--(?!\[=*\[)[^\n]*)|(?P<long>(?:--)?\[(?P<level>=*)\[)|"
     r"(?P<text>\"(?:[^\"\\\n]|\\.)*\"?|'(?:[^'\\\n]|\\.)*'?)|(?P<name>[A-Za-z_]\w*)|(?P<other>.)",
     re.DOTALL,
 )
-_ESCAPE = lazy_pattern(r"\\(.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _FILES = {"add_files", "remove_files"}
 _FLAGS = {"add_cuflags", "add_includedirs", "add_defines", "set_languages", "add_cugencodes"}
 _OF_SCRIPT = {"cuflags", "includedirs", "defines", "languages", "cugencodes"}
@@ -27,11 +26,11 @@ _OF_SCRIPT = {"cuflags", "includedirs", "defines", "languages", "cugencodes"}
 _SCOPES = {"target", "option", "rule", "task", "package", "toolchain", "theme"}
 _ENDS = {f"{each}_end" for each in _SCOPES}
 _OPENS, _CLOSES = {"if", "function", "do", "repeat"}, {"end", "until"}
-_NO_FLAG = lazy_pattern(r"\{(?:(?:public|private|interface|force)=(?:true|false),?)*\}")
+_NO_FLAG = re.compile(r"\{(?:(?:public|private|interface|force)=(?:true|false),?)*\}")
 """A last argument that says nothing about the target's own sources."""
-_STANDARD = lazy_pattern(r"(?:c|gnu)(?:\+\+|xx|pp)(\d\w)")
-_OF_C = lazy_pattern(r"(?:c|gnu|ansi)\d*")
-_WILD = lazy_pattern(r"\*\*|\*")
+_STANDARD = re.compile(r"(?:c|gnu)(?:\+\+|xx|pp)(\d\w)")
+_OF_C = re.compile(r"(?:c|gnu|ansi)\d*")
+_WILD = re.compile(r"\*\*|\*")
 _MOST_TOKENS = 200_000
 _MOST_CALLS = 2_000
 _MOST_PATTERNS = 500

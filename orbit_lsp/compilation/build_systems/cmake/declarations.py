@@ -23,14 +23,13 @@ from orbit_lsp.compilation.build_systems.cmake.interpreter import (
     CMakeInterpreter,
     CMakeScope,
 )
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 
-_OPTIONS_FILE = lazy_pattern(r"@|--?options-file|--?optf")
+_OPTIONS_FILE = re.compile(r"@|--?options-file|--?optf")
 """Files of options are not followed: they may lie anywhere."""
-_REFERENCE = lazy_pattern(r"\$\{[\w.+-]{1,200}\}")
-_ARCHITECTURE = lazy_pattern(r"(\d{2,3}[af]?)(?:-real|-virtual)?")
-_DECIDES = lazy_pattern(
+_REFERENCE = re.compile(r"\$\{[\w.+-]{1,200}\}")
+_ARCHITECTURE = re.compile(r"(\d{2,3}[af]?)(?:-real|-virtual)?")
+_DECIDES = re.compile(
     r"-D|-U|fast_math|-arch|gencode|gpu-|-ftz|-fmad|-prec-|maxrregcount|-std|-rdc|-dc\b|-expt|lambda|FLAGS|-Xptxas|ptxas-options"
 )
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}

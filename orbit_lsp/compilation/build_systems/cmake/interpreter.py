@@ -18,19 +18,18 @@ from typing import NamedTuple
 
 from orbit_lsp.compilation.build_systems.cmake import language, presets
 from orbit_lsp.compilation.build_systems.cmake.language import LONGEST, CMakeCommand, CMakeKnown
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 
-PART = lazy_pattern(r"\ue000(\d+)\ue001")
+PART = re.compile(r"\ue000(\d+)\ue001")
 """A generator expression that is not known, by its place in `Interpreter.parts`."""
 MOST_WORDS = 2_000
 _PLAIN_PART = r'(?:\\.|[^\s";\\])'
-_ARGUMENT = lazy_pattern(
+_ARGUMENT = re.compile(
     rf'"((?:[^"\\]|\\.)*)"|({_PLAIN_PART}+(?:"(?:[^"\\]|\\.)*"{_PLAIN_PART}*)*)', re.DOTALL
 )
-_REFERENCE = lazy_pattern(r"\$\{([\w.+-]{1,200})\}")
-_VERSION = lazy_pattern(r"VERSION[ \t\n]+(\d+)\.(\d+)(?:\.(\d+))?")
-_PLAIN = lazy_pattern(r"\^?[\w-]+\$?")
+_REFERENCE = re.compile(r"\$\{([\w.+-]{1,200})\}")
+_VERSION = re.compile(r"VERSION[ \t\n]+(\d+)\.(\d+)(?:\.(\d+))?")
+_PLAIN = re.compile(r"\^?[\w-]+\$?")
 """A pattern that means itself: others are not read."""
 CONFIGURATIONS = {
     "DEBUG": "-g", "RELEASE": "-O3 -DNDEBUG", "RELWITHDEBINFO": "-O2 -g -DNDEBUG", "MINSIZEREL": "-O1 -DNDEBUG",
@@ -42,7 +41,7 @@ _SYSTEM = {
     **{f"CMAKE_CUDA_FLAGS_{name}": flags for name, flags in CONFIGURATIONS.items()},
 }  # fmt: skip
 """What CMake sets by itself."""
-_OF_FLAGS = lazy_pattern(r"FLAGS|OPTIONS|DEFIN|_DEFS?$", re.IGNORECASE)
+_OF_FLAGS = re.compile(r"FLAGS|OPTIONS|DEFIN|_DEFS?$", re.IGNORECASE)
 """Variables whose values are given to compilers."""
 _OUTPUTS = {
     "get_target_property": 0, "get_property": 0, "get_directory_property": 0, "get_source_file_property": 0, "find_library": 0,

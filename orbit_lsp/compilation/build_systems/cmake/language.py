@@ -12,36 +12,34 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
-
 LONGEST = 20_000
 """Characters of a command, and of a value."""
 MOST_COMMANDS = 5_000
 """Commands that are read of one file."""
-_COMMAND = lazy_pattern(r"^[ \t]*([A-Za-z_]\w{0,100})[ \t]{0,100}\(", re.MULTILINE)
-_MARK = lazy_pattern(r'\\.|"|#\[(=*)\[|#', re.DOTALL)
-_BRACKET = lazy_pattern(r'\\.|"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
-_TOKEN = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([()])|((?:\\.|[^\s()";\\])+)', re.DOTALL)
-_SWITCH = lazy_pattern(
+_COMMAND = re.compile(r"^[ \t]*([A-Za-z_]\w{0,100})[ \t]{0,100}\(", re.MULTILINE)
+_MARK = re.compile(r'\\.|"|#\[(=*)\[|#', re.DOTALL)
+_BRACKET = re.compile(r'\\.|"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|([()])|((?:\\.|[^\s()";\\])+)', re.DOTALL)
+_SWITCH = re.compile(
     r"(?:\w*_)?CUDA|(?:\w*_)?(?:USE|WITH|ENABLE|BUILD)_CUDA_?TOOLKIT|\w*CUDA(?:TOOLKIT)?_(?:FOUND|ENABLED?|SUPPORT|BACKEND|BUILD|COMPILER\w*)|"
     r"(?:\w*_)?(?:USE|WITH|ENABLE|BUILD|HAVE|HAS|COMPILE)_GPU|GPU_(?:ENABLED?|SUPPORT|BUILD)",
     re.IGNORECASE,
 )
 """Variables that say whether a build has CUDA. The file is compiled, so its build has."""
-_ASKED_FOR = lazy_pattern(
+_ASKED_FOR = re.compile(
     r"\bif[ \t]*\([ \t]*((?:\w{1,40}_)?(?:USE|WITH|ENABLE|BUILD)_CUDA\w{0,20})[ \t]*\)", re.IGNORECASE
 )
-_GIVEN = lazy_pattern(r"\b(?:set|option|cmake_dependent_option)[ \t]*\([ \t\n]*(\w{1,100})", re.IGNORECASE)
-_OPTION_OFF = lazy_pattern(
+_GIVEN = re.compile(r"\b(?:set|option|cmake_dependent_option)[ \t]*\([ \t\n]*(\w{1,100})", re.IGNORECASE)
+_OPTION_OFF = re.compile(
     r"^[ \t]*option[ \t]*\([ \t]*([\w.+-]{1,100})(?:\s+(?:\"[^\"\n]{0,300}\"|[^\s()\"]{1,100}))?(?:\s+(?:OFF|FALSE|NO|0))?\s*\)",
     re.IGNORECASE | re.MULTILINE,
 )
-OFF = lazy_pattern(r"|0|OFF|NO|FALSE|N|IGNORE|(?:.*-)?NOTFOUND", re.IGNORECASE)
-_ON = lazy_pattern(r"1|ON|YES|TRUE|Y|-?0*[1-9]\d*", re.IGNORECASE)
+OFF = re.compile(r"|0|OFF|NO|FALSE|N|IGNORE|(?:.*-)?NOTFOUND", re.IGNORECASE)
+_ON = re.compile(r"1|ON|YES|TRUE|Y|-?0*[1-9]\d*", re.IGNORECASE)
 _ELSEWHERE = {"WIN32", "MSVC", "APPLE", "ANDROID", "IOS", "MINGW", "XCODE", "CYGWIN", "HIP_FOUND", "USE_ROCM"}
 _UNSET = {"CMAKE_BUILD_TYPE", "CMAKE_CONFIGURATION_TYPES"}
 """What a first configuration without options has not set: a project that asks for it sets a default."""
-_CUDA_VERSION = lazy_pattern(
+_CUDA_VERSION = re.compile(
     r"CMAKE_CUDA_COMPILER_VERSION|CUDA_VERSION(?:_STRING)?|CUDAToolkit_VERSION(?:_MAJOR)?|CUDA_VERSION_MAJOR|CUDACXX_VERSION"
 )
 _OLD_CMAKE = (3, 18)

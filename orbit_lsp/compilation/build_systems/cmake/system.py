@@ -26,13 +26,12 @@ from orbit_lsp.compilation.build_systems.reading import (
     Reading,
     named_folders,
 )
-from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 from orbit_remote.common.configured import cmake_folder
 
 _OF_OBJECTS = re.compile(r"\$<TARGET_OBJECTS:([\w.:+-]+)>")
 _PROJECT = re.compile(r"^[ \t]*project[ \t\n]*\(", re.MULTILINE | re.IGNORECASE)
-_PACKAGE = lazy_pattern(r"\bfind_package\s{0,20}\(\s{0,20}([\w+-]{2,80})", re.IGNORECASE)
+_PACKAGE = re.compile(r"\bfind_package\s{0,20}\(\s{0,20}([\w+-]{2,80})", re.IGNORECASE)
 _MOST_PACKAGES = 400
 """The calls of `find_package` that are read of one file."""
 _MOST_BESIDE = 32
