@@ -69,11 +69,11 @@ class Names:
     def __init__(self, outlines: Sequence[Outline]) -> None:
         self.outlines = outlines
         self.heads: list[int] = []
-        """Of each outline the one in which its statement begins: another one only for members of a class."""
+        """For each outline, the one in which its statement begins. It is another one for the members of a long class."""
         self.module: dict[str, list[int]] = {}
         """The statements that bind a name, in order."""
         self.classes: dict[int, dict[str, list[int]]] = {}
-        """The same of the classes that have several outlines, by the first of them."""
+        """For each class with several outlines, the ones that bind a name in it. The key is the first of them."""
         self.stars: list[str] = []
         for i, outline in enumerate(outlines):
             self.heads.append(self.heads[-1] if outline.inside else i)
@@ -377,11 +377,11 @@ class Names:
         return self._bindings(name, self.module.get(name, ()), seen)
 
     def _is_shared(self, statement: int, scope: int) -> bool:
-        """Whether it is the scope of a class that has several outlines."""
+        """Return whether a scope is that of a class that has several outlines."""
         return scope == 1 and self.heads[statement] in self.classes
 
     def _bound_in(self, statement: int, scope: int) -> Container[str]:
-        """The names that a scope binds."""
+        """Return the names that a scope binds."""
         if self._is_shared(statement, scope):
             return self.classes[self.heads[statement]]
         return self.outlines[statement].scopes[scope].bindings
@@ -399,7 +399,7 @@ class Names:
     def _bindings(
         self, name: str, statements: Sequence[int], place: LookupPlace
     ) -> list[tuple[LookupPlace, Expression]]:
-        """What `name` is bound to in a scope that has parts in `statements`, as far as `place` sees it."""
+        """Return what `name` is bound to in a scope that has parts in `statements`, as far as `place` sees it."""
         result: list[tuple[LookupPlace, Expression]] = []
         for here in reversed(statements[: bisect_right(statements, place.statement)]):
             for binding in reversed(self.outlines[here].scopes[place.scope].bindings.get(name, ())):

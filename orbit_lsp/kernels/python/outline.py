@@ -88,7 +88,7 @@ class CallAssignment:
 class OutlinePiece(NamedTuple):
     """Tokens that stand together: their digest, their words (attributes as `.name`), the piece around.
 
-    Of the first piece of a class the digest is the tokens themselves: it is the same whether they are of one outline or of several.
+    The digest of a class's first piece is the text of its tokens, so that it is the same for a class of one outline or of several.
     """
 
     digest: bytes
@@ -136,15 +136,13 @@ class Outline:
     left_out: bool = False
     """Kernels in it are not looked for."""
     inside: str = ""
-    """The class that it is a member of: its scope 1, of which the outline before it has the beginning, and its first outline the
-    `Class`.
-    """
+    """The class that it is a member of, which is its scope 1. The first outline of that class has its `Class`."""
     interface: object = None
     """All that the meaning of other regions' names can depend on."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether all of it is one piece, which is no part of a class."""
+        """Say whether all of it is one piece that belongs to no class."""
         return not (self.functions or self.classes or self.inside)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The regions of a Python file -> their outlines. A long region is read out of what was read of it before the edit.
+"""The regions of a Python file -> their outlines. After an edit, most of what was read of a long region is kept.
 
-Its syntax tree is kept and edited. A long class is read member by member: an outline of it up to the end of its first member,
-and one of each other member, which is kept while the member's text stands.
+Its syntax tree is kept and edited. A long class is read member by member. Its first outline ends with its first member. Each other
+member has an outline of its own, which is kept while the member's text stands.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LONG = 1 << 14
 
 
 class RegionOutlines(NamedTuple):
-    """A region as it was read. `parsed` is kept of a long one. Of a long class, `members` are the outlines by their text, and `column` is where
-    each of them begins; None where not all begin in one column, which the parser lets pass.
+    """A region as it was read. `parsed` is kept for a long one. For a long class, `members` are the outlines by their text, and `column` is
+    where all of them begin. It is None if they begin in several columns, which the parser lets pass.
     """
 
     text: str
@@ -137,8 +137,8 @@ def _read_members(
 
 
 class _AroundEdit(NamedTuple):
-    """The lines of the members that an edit changed, with a member on either side, read as a class by themselves: those of `before`
-    from `first` on and before `last`. `start` is where they begin.
+    """The members that an edit changed and one on either side, parsed as a class by themselves. They replace the outlines from `first` to
+    `last`, which is excluded. `start` is the byte where they begin.
     """
 
     first: int
@@ -173,7 +173,7 @@ def _around_edit(text: str, before: RegionOutlines) -> _AroundEdit | None:
 
 
 def _read_valid(text: str, before: RegionOutlines, around: _AroundEdit) -> RegionOutlines | None:
-    """Return the region, which had no syntax error before the edit and has none after it; None where the members that were read do not show this."""
+    """Return the region if it has no syntax error, as before the edit. Return None if these members do not show that."""
     parsed = around.parsed
     root = parsed.tree.root_node
     body = _body(class_of(root))
@@ -193,7 +193,7 @@ def _read_valid(text: str, before: RegionOutlines, around: _AroundEdit) -> Regio
 
 
 def _read_broken(before: RegionOutlines, around: _AroundEdit) -> tuple[Outline, ...]:
-    """Return the outlines of a class whose syntax error hides from the parser what it is: the members around the edit are those of before."""
+    """Return the outlines of a class whose syntax error hides it from the parser. The members around the edit stay as they were."""
     root = around.parsed.tree.root_node
     body = _body(class_of(root))
     walk = SyntaxWalk(around.parsed, around.start, None, before.outlines[-1].inside)

@@ -122,8 +122,8 @@ def same_at_end(one: AnyStr, other: AnyStr, most: int) -> int:
 
 
 def blanked(text: str) -> tuple[bytes, dict[int, tuple[str, ...]]]:
-    """The text, byte for byte as long, with blanks for the lines that are only a comment or a continuation and stand behind so
-    many of them; and of each `# orbit:` comment that stands for such lines where it begins and what they are.
+    """Return the text with blanks for lines that are only a comment or a continuation and stand behind so many of them. It is as long, byte
+    for byte. Return too where each `# orbit:` comment begins that stands for such lines, and what they are.
     """
     parts: list[bytes] = []
     size = done = 0
@@ -165,7 +165,7 @@ def blanked(text: str) -> tuple[bytes, dict[int, tuple[str, ...]]]:
 
 
 def _has_slow_lines(text: str) -> bool:
-    """Whether so many lines in a row may be only comments and continuations; in a string they only seem to be."""
+    """Return whether so many lines in a row may be only comments and continuations. In a string they only seem to be."""
     if text.count("#") + text.count("\\") <= _IN_A_ROW:
         return False
     count = last = 0

@@ -99,7 +99,7 @@ class _At(NamedTuple):
 
 
 class SyntaxWalk:
-    """Of the bytes from `start` to `end`: all of a region, or a part of a class that is named `inside` where that began before."""
+    """Walks over the bytes from `start` to `end`: all of a region, or members of the class `inside`, which began before."""
 
     def __init__(self, parsed: SyntaxText, start: int = 0, end: int | None = None, inside: str = "") -> None:
         self.data, self.stands_for, self.root = parsed.data, parsed.stands_for, parsed.tree.root_node
@@ -497,7 +497,7 @@ def _digest(tokens: list[str]) -> bytes:
 
 
 def _joined(tokens: list[str]) -> bytes:
-    """The tokens as text: joined, those of two pieces are those of both."""
+    """Return tokens as text. The texts of two pieces, joined, are the text of both."""
     return "".join([token + "\0" for token in tokens]).encode()
 
 
