@@ -87,7 +87,7 @@ async def test_an_editor_and_a_command_share_one_worker(start, shared_workers: P
     await editor.until(editor.diagnostics)
     ended = await asyncio.to_thread(command, editor.folder, "doctor", "--json")
     (worker,) = json.loads(ended.stdout)["workers"]
-    assert sorted(worker["clients"]) == ["an editor", "orbit-lsp doctor"]
+    assert sorted(worker["clients"]) == ["neovim-0.12", "orbit-lsp doctor"]
     await editor.close()
     ended = await asyncio.to_thread(command, editor.folder, "stop")
     assert ended.stdout.endswith(f"stopped 1 worker: process {worker['pid']}\n")
