@@ -90,6 +90,21 @@ def test_nor_does_the_spread_that_they_bring() -> None:
     assert (told.agree, round(told.resolution_ns)) == (False, round(3 * 40_000 / 20**0.5))
 
 
+def test_gaps_that_drift_from_round_to_round_blur_nothing() -> None:
+    """All gaps of a round are longer by the same, up to 100 µs; and of 60 µs of work, 12 come after the end that was told."""
+    drift = [5_000 * number for number in range(20)]
+
+    def drifting(known: Samples) -> Samples:
+        return replace(known, verified=tuple(map(sum, zip(known.verified, drift, strict=True))))
+
+    usual = Baseline(drifting(EMPTY), drifting(REFERENCE))
+    honest, early = (
+        verdict.clocks(drifting(each), usual, usual) for each in (samples(60, 60), samples(48, 72))
+    )
+    assert (honest.verified_ns, honest.resolution_ns) == (50_000, verdict.RESOLUTION_NS)
+    assert (early.agree, early.verified_ns) == (False, 50_000)
+
+
 def test_kernels_left_for_the_references_calls_are_noticed() -> None:
     crowded, alone = samples(90, 60, begin_us=400), samples(90, 60, begin_us=160)
     assert verdict.crowded(crowded, REFERENCE).startswith("the GPU is busy in the reference's calls")

@@ -16,6 +16,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from orbit_remote.child.harness import kernelbench
@@ -24,10 +25,11 @@ from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts.harness_files import AllowedDifference, Domain
 from orbit_remote.common.requests import Job
-from orbit_remote.judge import arguments, beyond, memory, verdict
+from orbit_remote.judge import arguments, beyond, end_of_rounds, memory, verdict
 from orbit_remote.judge.beyond import Answered, AskedSides, Beyonds
 from orbit_remote.judge.calls import Given, MatchResult, ReferenceCalls, ReturnedTensor, SideCall, samples
 from orbit_remote.judge.channel import Message
+from orbit_remote.judge.end_of_rounds import EndOfRounds
 from orbit_remote.judge.party import GATE_S, Party, SideFailedError, Times
 from orbit_remote.judge.stopwatch import Stopwatch
 
@@ -35,9 +37,6 @@ ARENA_MOST: Final = 16 << 30
 _SHARE: Final = 10
 """A side's arguments may take one part of so many of the GPU's free memory."""
 _WARM: Final = 2
-_LEAST, _MOST = 12, 150
-_FEWER: Final = 30
-"""By up to so many rounds fewer than the most, at random: a candidate that counts its calls does not know when it is timed no more."""
 _MORE_S: Final = 1.0
 """Seconds for families of arguments, once each was tried with one argument."""
 _BEFORE: Final = 15
@@ -85,7 +84,7 @@ class Match:
         candidate.ends = reference.ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
         self._beyond_s = min(BUDGET_S, _BUDGET * job.run_timeout_s)
-        self._most = _MOST - self._coin.randrange(_FEWER)
+        self._end = EndOfRounds(self._coin)
         self._waits = False  # whether a call beyond the author's arguments waited for the GPU
         self._last: Message = {}  # the arguments of the reference's last call
         # the candidate's calls, and nanoseconds of putting their arguments in place
@@ -120,7 +119,7 @@ class Match:
         free = self._memory.free()
         self._stage("timing")
         with during("rounds"):
-            self._rounds()
+            self._rounds(self._memory.gates)
         if self._wrong():
             return result
         result.kept_bytes = max(0, free - self._memory.free())
@@ -187,41 +186,62 @@ class Match:
 
     # -- rounds -------------------------------------------------------------------------------------
 
-    def _rounds(self) -> None:
-        result = self.result
-        gated = self._memory.gates
+    def _rounds(self, gated: bool) -> None:
         began = time.monotonic()
-        while True:
+        late = False
+        while not self._end.reached(len(self._own), partial(self._settled, gated), late=late):
             call = self._round(gated=gated, timed=True)
             if call is None:
                 return
             if gated and call.waited:
                 gated = False
-                self._own.clear()
-                self._against.clear()
-                self._now = ReferenceCalls()
+                self._forget(len(self._own))
                 continue
-            count = len(self._own)
             late = time.monotonic() - began > self._budget_s
-            if count >= self._most or (count >= _LEAST and (late or self._settled(gated))):
-                break
+        self._note(gated)
+
+    def _note(self, gated: bool) -> None:
+        """The rounds so far as what the verdict is made of."""
+        result = self.result
         result.gated, result.rounds = gated, len(self._own)
         result.candidate, result.now, result.before = self._taken(gated)
         result.against = samples(self._against)
+
+    def _rounds_again(self) -> None:
+        """Where rounds ended early, a few more after all the calls since then. If these take longer than those, which a candidate that
+        counts its calls could arrange, the earlier ones do not count, and rounds go on to the most.
+        """
+        earlier, gated = len(self._own), self.result.gated
+        least = self._end.again(earlier)
+        while len(self._own) < least:
+            call = self._round(gated=gated, timed=True)
+            if call is None:
+                return
+            if call.waited:
+                gated = False
+                break
+        taken = [times[0] for times, _ in self._own]
+        if gated and end_of_rounds.is_as_before(taken, earlier, self._clocks(gated).resolution_ns):
+            self._note(gated)
+            return
+        self._forget(earlier if gated else len(taken))
+        self._rounds(gated)
+
+    def _forget(self, rounds: int) -> None:
+        """The first so many."""
+        for each in (self._own, self._against, self._now.empty, self._now.reference, self._now.placing):
+            del each[:rounds]
+
+    def _settled(self, gated: bool) -> bool:
+        return end_of_rounds.settled(self._clocks(gated))
+
+    def _clocks(self, gated: bool) -> verdict.Clocks:
+        return verdict.clocks(*self._taken(gated))
 
     def _taken(self, gated: bool) -> tuple[verdict.Samples, verdict.Baseline, verdict.Baseline]:
         """The candidate's calls, and those that `verdict.clocks` compares them with."""
         own = samples([times for times, _ in self._own])
         return own, self._now.baseline(), self._first[gated].baseline()
-
-    def _settled(self, gated: bool) -> bool:
-        if len(self._own) < 4 * _LEAST:
-            return False
-        clocks = verdict.clocks(*self._taken(gated))
-        return (
-            clocks.resolution_ns <= max(verdict.TOLERANCE * clocks.flag_ns, verdict.RESOLUTION_NS)
-            and clocks.error_ns <= verdict.PRECISE * clocks.flag_ns
-        )
 
     def _length_of_known(self, given: Given) -> int:
         """Nanoseconds of the known kernel in calls like those that are timed: after a pause and with a cold L2 it takes longer. 0 where
@@ -474,6 +494,11 @@ class Match:
             self._beyond(expected, gated)
         if result.beyond.wrong or result.beyond.failed:
             return
+        if self._end.early and not result.beyond.gone:
+            with during("rounds"):
+                self._rounds_again()
+            if self._wrong():
+                return
         self._stage("recording")
         with during("recording and last checks"):
             self._last_looks(given)

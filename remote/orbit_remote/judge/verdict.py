@@ -9,6 +9,7 @@ what a call takes besides its kernels.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -115,9 +116,10 @@ def _bounded(empty: Sequence[int], before: Sequence[int], least_ns: float) -> fl
 
 def _clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float, *, from_gate: bool) -> Clocks:
     """Reading outputs takes longer after work than after none, so the gap between the clocks is compared with the reference's, or that of
-    the calls without kernels where it is larger. Kernels that the candidate left on the GPU could lengthen both gaps, and widen the
-    reference's spread: so they are bounded by what they were before. A side that tells when it begins could widen the spread of its
-    own gaps at will, and with it the resolution: by the flags clock only the reference's counts.
+    the calls without kernels where it is larger: with those of the same round, because gaps drift from round to round (docs/dev/judge.md).
+    Kernels that the candidate left on the GPU could lengthen both gaps, and widen their spread: so they are bounded by what they were
+    before. A side that tells when it begins could widen the spread of its own gaps at will, and with it the resolution: by the flags clock
+    only the spread of the reference's process counts.
     """
     score, empty = (side.score(from_gate=from_gate) for side in (samples, now.empty))
     own, theirs, none, theirs_before, none_before = (
@@ -125,16 +127,31 @@ def _clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float, 
         for side in (samples, now.reference, now.empty, before.reference, before.empty)
     )
     flag = statistics.median(score) - overhead_ns(now, before, least_ns, from_gate=from_gate)
-    allowed = max(_bounded(theirs, theirs_before, _GAP_NS), _bounded(none, none_before, _GAP_NS))
-    theirs_error = _error(theirs)
+    longer = min(
+        statistics.median(_less(own, _capped(theirs, theirs_before))),
+        statistics.median(_less(own, _capped(none, none_before))),
+    )
+    theirs_error = _error(_less(theirs, none))
     if theirs_before:
-        spread = max(_WIDER * _spread(theirs_before), _SPREAD_NS)
+        spread = max(_WIDER * _spread(_less(theirs_before, none_before)), _SPREAD_NS)
         theirs_error = min(theirs_error, spread / len(theirs) ** 0.5)
-    noise = ((_error(own) if from_gate else theirs_error) ** 2 + theirs_error**2) ** 0.5
-    verified = flag + statistics.median(own) - allowed
+    noise = (
+        min(_error(_less(own, theirs)), math.hypot(_error(own), theirs_error)) if from_gate else theirs_error
+    )
     error = (_error(score) ** 2 + _error(empty) ** 2) ** 0.5
     resolution = max(3 * noise, least_ns, TOLERANCE * flag)
-    return Clocks(flag, verified, resolution, len(score), error, from_gate)
+    return Clocks(flag, flag + longer, resolution, len(score), error, from_gate)
+
+
+def _less(ones: Sequence[int], others: Sequence[int]) -> list[int]:
+    """Differences within the same rounds."""
+    return [one - other for one, other in zip(ones, others, strict=True)]
+
+
+def _capped(gaps: Sequence[int], before: Sequence[int]) -> list[int]:
+    """Gaps of which none counts for longer than they may be by what they were before."""
+    most = statistics.median(before) + _GAP_NS if before else math.inf
+    return [gap if gap <= most else round(most) for gap in gaps]
 
 
 def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]) -> str:
