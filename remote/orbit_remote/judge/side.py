@@ -283,7 +283,7 @@ class Side:
         given = self._given(message)
         recording = bool(message.get("record")) and self._record()
         with torch.no_grad():
-            torch.manual_seed(int(message["seed"]))
+            self._seed_call(int(message["seed"]))
             self._memory.wait()
             placed = self._placed(message)
             if gated:
@@ -307,6 +307,13 @@ class Side:
         if recording:
             answer["ran"] = self._recorded()
         return answer, own
+
+    def _seed_call(self, seed: int) -> None:
+        """As `torch.manual_seed`, of the generators that a call has; that function asks for every kind of device first."""
+        torch = self._torch
+        torch.default_generator.manual_seed(seed)
+        if self._orders.device == "cuda":
+            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
     def _placed(self, message: Message) -> Any:
         """The memory that has the arguments."""
