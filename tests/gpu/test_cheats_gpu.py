@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.requests import ContractStart
 from tests import cheats, newer_cheats
 from tests.cheats import Cheat
+from tests.waiting_judges import WaitingJudges
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,17 +32,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def judges(cache: Path) -> Iterator[WaitingJudges]:
+    judges = WaitingJudges(cache, "cuda", most_s=0.3)
+    yield judges
+    judges.end()
+
+
 @pytest.fixture
-def judge(tmp_path: Path, cache: Path) -> Judge:
-    from orbit_remote.judge import judge_main
-
-    child_main.warm_up()
-
-    def run(text: str, reference: str = cheats.REFERENCE, most_s: float = 0.3) -> c.Finished:
-        job = cheats.job_of(tmp_path, text, reference, device="cuda")
-        finished = cheats.judge_in_a_fork(
-            lambda: judge_main.judge(job, lambda _: None, cache, "cuda", most_s=most_s)
-        )
+def judge(tmp_path: Path, judges: WaitingJudges) -> Judge:
+    def run(text: str, reference: str = cheats.REFERENCE) -> c.Finished:
+        finished = judges.judge(cheats.job_of(tmp_path, text, reference, device="cuda"))
         told(finished)
         return finished
 
@@ -68,13 +69,10 @@ def told(finished: c.Finished) -> None:
 
 
 @pytest.fixture(scope="module")
-def honest_ns(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> float:
+def honest_ns(tmp_path_factory: pytest.TempPathFactory, judges: WaitingJudges) -> float:
     """What the work of the cheats takes, where nobody cheats."""
-    from orbit_remote.judge import judge_main
-
-    child_main.warm_up()
     job = cheats.job_of(tmp_path_factory.mktemp("honest"), cheats.HONEST.text("cuda"), device="cuda")
-    finished = cheats.judge_in_a_fork(lambda: judge_main.judge(job, lambda _: None, cache, "cuda"))
+    finished = judges.judge(job)
     told(finished)
     assert finished.outcome == "ok", finished
     return finished.launches[0].timing.median
@@ -93,13 +91,16 @@ def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: flo
 
 
 @pytest.mark.parametrize("name", list(cheats.KERNELS))
-def test_the_judge_and_a_click_agree(judge: Judge, tmp_path: Path, cache: Path, name: str) -> None:
+def test_the_judge_and_a_click_agree(tmp_path: Path, cache: Path, name: str) -> None:
+    from orbit_remote.judge import judge_main
+
     expression, shape, dtype = cheats.KERNELS[name]
     reference = cheats.MODEL.format(expression=expression, shape=shape, dtype=dtype)
     text = reference.replace("class Model(", "class ModelNew(").partition("def get_inputs")[0]
-    judged = judge(text, reference, most_s=4.0)
-    assert judged.outcome == "ok", judged
     job = cheats.job_of(tmp_path, text, reference, device="cuda")
+    judged = cheats.judge_in_a_fork(lambda: judge_main.judge(job, lambda _: None, cache, "cuda", most_s=4.0))
+    told(judged)
+    assert judged.outcome == "ok", judged
     folder = tmp_path / "click"
     folder.mkdir()
     environment = os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")}

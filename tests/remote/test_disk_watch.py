@@ -17,7 +17,7 @@ from orbit_remote.common import content_store
 from orbit_remote.common.requests import Job
 from orbit_remote.process import disk_space, process_groups, program
 from orbit_remote.process.disk_space import Most, Room
-from orbit_remote.worker import disk_watch
+from orbit_remote.worker import prefork
 from orbit_remote.worker.actions import cuda_action, python_action
 from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from tests import cheats
@@ -186,14 +186,14 @@ def test_a_folder_is_removed_whatever_a_candidate_made_of_it(deep: Path) -> None
 async def test_nothing_of_a_judge_stays(context: WorkerContext, tmp_path: Path) -> None:
     job = cheats.job_of(tmp_path, textwrap.dedent(cheats.HONEST.text("cpu")), limit_s=20.0)
     seen: list[Path] = []
-    made = disk_watch._made  # pyright: ignore[reportPrivateUsage]
+    made = prefork.judges_folder
 
     def noted(temporary: str | None) -> Path:
         seen.append(made(temporary))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk_watch, "_made", noted)
+        patch.setattr(prefork, "judges_folder", noted)
         await python_action.follow(job, context, None)
     [folder] = seen
     assert folder.parent == tmp_path / "temporary"

@@ -32,7 +32,7 @@ from orbit_remote.child.harness import built_extensions
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import ContractStart, Job, SpecStart
+from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.process.gpu_nodes import has_gpu
 from orbit_remote.recording import first_context, injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
@@ -44,6 +44,8 @@ first context on; a job of the judge; a job that is not recorded and finds no co
 """
 READY = '{"kind":"ready"}\n'
 """What a child says when it can be given a job."""
+TIMED = "trying other arguments"
+"""What a judge says when it has timed its candidate, in the words of a stage."""
 _LEAVING = '{"kind":"leaving","status":'
 """What a child says when nothing of the user's code runs any more: the driver needs 0.15 s to take its context down (H100)."""
 
@@ -297,12 +299,6 @@ def _standard_streams(stdin: str) -> None:
 
 def _writer(descriptor: int) -> TextIO:
     return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
-
-
-def judges(job: Job) -> bool:
-    """Say whether the judge carries out a job. The judge begins before CUDA does, and so not in a spare."""
-    start = job.start
-    return isinstance(start, ContractStart) and start.grade == "referee" and job.action == "run"
 
 
 def command(

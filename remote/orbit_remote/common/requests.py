@@ -302,6 +302,13 @@ class Job:
         return self.language == "cuda" and (by_file or self.project_program is not None)
 
     @property
+    def is_refereed(self) -> bool:
+        """Whether the judge carries it out, which begins before CUDA does and so in no spare."""
+        return (
+            isinstance(self.start, ContractStart) and self.start.grade == "referee" and self.action == "run"
+        )
+
+    @property
     def is_traced(self) -> bool:
         """Say whether torch.profiler records the job."""
         return isinstance(self.start, ProgramStart) and self.start.traced

@@ -7,10 +7,7 @@ its sides begin in milliseconds; CUDA begins later in each process, because it d
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import mmap
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -26,19 +23,28 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.measurements import AgainstReference
 from orbit_remote.common.requests import ContractStart, Job
-from orbit_remote.judge import beside, beyond, channel, locks, memory, side, verdict
+from orbit_remote.judge import beyond, locks, verdict
 from orbit_remote.judge.calls import MatchResult
 from orbit_remote.judge.match import BUDGET_S, Match, UnjudgedError
-from orbit_remote.judge.party import Party, SideFailedError
-from orbit_remote.judge.stopwatch import Stopwatch
-from orbit_remote.process import process_groups
+from orbit_remote.judge.party import SideFailedError
+from orbit_remote.judge.prepared import PreparedSides
 
 Send = Callable[[c.Event], None]
 
 
-def serve(connection: socket.socket, cache: Path) -> int:
-    """The one job that comes over a connection, in a process that has imported torch and not begun CUDA; its exit status. No
-    side has the connection.
+def waiting(place: dict[str, Any], cache: Path) -> PreparedSides:
+    """Sides that are ready before their job, as the template was asked for. Raises what torch and the driver raise."""
+    return PreparedSides.waiting(Path(place["folder"]), cache, str(place["device"]), int(place["index"]))
+
+
+def serve(
+    connection: socket.socket,
+    cache: Path,
+    waiting: PreparedSides | None = None,
+    most_s: float = BUDGET_S,
+) -> int:
+    """The one job that comes over a connection, in a process that has imported torch; its exit status. Sides may be `waiting`,
+    else this process has not begun CUDA. No side has the connection. `most_s` is that of `judge`.
     """
     line = child_main.read_line(connection)
     if not line:
@@ -50,9 +56,14 @@ def serve(connection: socket.socket, cache: Path) -> int:
         connection.sendall(f"{c.encode(event)}\n".encode("utf-8", "surrogatepass"))
 
     try:
-        finished = judge(order.job, send, cache, within=order.folder)
+        device = waiting.device if waiting else "cuda"
+        finished = judge(order.job, send, cache, device, most_s, order.folder, waiting)
     except OSError as error:
-        return _by_author(order.job, send, cache, str(error))
+        if waiting is None:
+            return _by_author(order.job, send, cache, str(error))
+        text = f"what a judge had ready on the GPU cannot be used any more: {error}"
+        failure = c.Failure("infrastructure", text, "submit it again", retryable=True)
+        finished = c.failed(order.job.run, failure)
     send(finished)
     return 0
 
@@ -84,10 +95,11 @@ def judge(
     device: str = "cuda",
     most_s: float = BUDGET_S,
     within: str | None = None,
+    waiting: PreparedSides | None = None,
 ) -> c.Finished:
     """The whole job; rounds end after `most_s` seconds, once there are enough of them. On the device `cpu`, which tests use
-    that have no GPU, there are no gates and no records. The sides' folders are made `within` this folder. Raises OSError where the judge's means are not there: CUDA IPC,
-    stream memory operations.
+    that have no GPU, there are no gates and no records. The sides' folders are made `within` this folder, if none are `waiting`. Raises
+    OSError where the judge's means are not there: CUDA IPC, stream memory operations.
     """
     began = time.perf_counter()
     kept = harness_files.kept(job.text)
@@ -104,7 +116,8 @@ def judge(
 
     with content_store.temporary("orbit-judge-", within) as folder:
         try:
-            finished = _between(job, reference, folder, cache, device, stage, place, most_s)
+            with waiting or PreparedSides(folder, cache, device, job.device) as sides:
+                finished = _between(job, reference, sides, device, stage, place, most_s, begun=bool(waiting))
         except MissingPackageError as error:
             finished = c.failed(job.run, error.failure)
         except UnjudgedError as error:
@@ -129,96 +142,28 @@ def _unfit(job: Job, kept: harness_files.KeptContract | None) -> str:
 def _between(
     job: Job,
     reference: tuple[str, str],
-    folder: Path,
-    cache: Path,
+    sides: PreparedSides,
     device: str,
     stage: Callable[[str], None],
     place: c.Place,
     most_s: float,
+    *,
+    begun: bool,
 ) -> c.Finished:
-    torch = __import__("torch")
-    parties: list[Party] = []
-    watch = Stopwatch()
+    if not begun:
+        sides.begin()
+        load_torch(job, "a referee needs", device)
+        sides.open()
+    contest = Match(
+        sides.torch, sides.memory, sides.candidate, sides.reference, job, stage, most_s,
+        harness_files.within(reference[1]), harness_files.domain(reference[1]), watch=sides.watch,
+    )  # fmt: skip
     try:
-        roles: tuple[tuple[side.Role, str], ...] = (("candidate", "ModelNew"), ("reference", "Model"))
-        folder.chmod(0o711)
-        with watch.during("probe"):
-            first = device == "cpu" or _begins_confined(folder)
-        with watch.during("processes"):
-            for role, name in roles:
-                own = folder / role
-                own.mkdir()
-                copied = beside.bring(Path(reference[0]), reference[1], {Path(job.path).name}, own)
-                if copied:
-                    (own / Path(reference[0]).name).write_text(reference[1], encoding="utf-8")
-                orders = side.Orders(job, reference, own, cache, device, role, bool(copied), first)
-                parties.append(_begun(orders, name, torch))
-        with watch.during("CUDA context"):
-            load_torch(job, "a referee needs", device)
-            own_memory = memory.of(torch, device, job.device)
-        contest = Match(
-            torch, own_memory, parties[0], parties[1], job, stage, most_s,
-            harness_files.within(reference[1]), harness_files.domain(reference[1]), watch=watch,
-        )  # fmt: skip
-        try:
-            result = contest.judge()
-        except SideFailedError as error:
-            return _failed(job, error, contest.result, place)
-        return _finished(job, result, place)
-    finally:
-        for party in parties:
-            _end(party)
-
-
-def _begins_confined(folder: Path) -> bool:
-    """Whether CUDA begins in a process that Landlock confines, as the user that a side will be; tried in one that ends."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            folder = folder / "probe"
-            (folder / "mps").mkdir(parents=True)
-            os.environ |= {
-                "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
-                "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps"),
-            }
-            locks.become_nobody(locks.Locks(), folder)
-            locks.confine(locks.Locks(), locks.readable(), [str(folder)])
-            status = min(1, ctypes.CDLL("libcuda.so.1").cuInit(0))
-        finally:
-            os._exit(status)
-    _, ended = os.waitpid(pid, 0)
-    return ended == 0
-
-
-def _begun(orders: side.Orders, name: str, torch: Any) -> Party:
-    """A forked side; the flags of one are in no other's memory but a later one's, which is the reference's."""
-    ours, theirs = channel.pair()
-    page = mmap.mmap(-1, mmap.PAGESIZE)
-    judge_pid = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _close_all_but(theirs.fileno())
-        process_groups.die_with_parent()
-        if os.getppid() != judge_pid:
-            os._exit(1)
-        side.run(orders, channel.Channel(theirs), page, torch)
-    theirs.close()
-    return Party(name, channel.Channel(ours), page, pid)
-
-
-def _close_all_but(descriptor: int) -> None:
-    """Streams stay, and nothing else that this process had open: no pipe, no file, no other side's channel."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, min(1 << 20, os.sysconf("SC_OPEN_MAX")))
-
-
-def _end(party: Party) -> None:
-    party.channel.close()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(party.pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(party.pid, 0)
+        sides.give(job, reference, dict(os.environ))
+        result = contest.judge()
+    except SideFailedError as error:
+        return _failed(job, error, contest.result, place)
+    return _finished(job, result, place)
 
 
 # -- the report -------------------------------------------------------------------------------------

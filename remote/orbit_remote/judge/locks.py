@@ -99,12 +99,11 @@ def limit(locks: Locks) -> None:
     """Memory, size of a file, processes; no core files."""
     import resource
 
-    user = sum(_owner(entry) == os.getuid() for entry in os.scandir("/proc") if entry.name.isdigit())
     wanted = (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_DATA, _MEMORY),
         (resource.RLIMIT_FSIZE, _FILE),
-        (resource.RLIMIT_NPROC, user + _PROCESSES),
+        (resource.RLIMIT_NPROC, most_processes()),
     )
     for which, most in wanted:
         _, hard = resource.getrlimit(which)
@@ -112,6 +111,22 @@ def limit(locks: Locks) -> None:
         resource.setrlimit(which, (allowed, allowed))
     locks.held.append("limits of memory and of a file's size")
     locks.note("limit of processes", "root has none" if os.getuid() == 0 else "")
+
+
+def most_processes() -> int:
+    """How many processes a candidate's user may have: more than run now."""
+    return _PROCESSES + sum(
+        _owner(entry) == os.getuid() for entry in os.scandir("/proc") if entry.name.isdigit()
+    )
+
+
+def limit_processes(most: int) -> None:
+    """Once more, where it was counted while others ran that have ended since."""
+    import resource
+
+    now, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    least = min(now, most) if now != resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_NPROC, (least, least))
 
 
 def _owner(entry: os.DirEntry[str]) -> int | None:

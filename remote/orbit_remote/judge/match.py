@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
+from orbit_remote.child import child_main
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.child.harness.harness_case import ExplainedCheck
 from orbit_remote.common import measure
@@ -563,7 +564,7 @@ class Match:
             asked(self._reference),
             self._exactly,
         )
-        self._stage("trying other arguments")
+        self._stage(child_main.TIMED)
         usual = self._answered(expected)
         beyonds = Beyonds(self._torch, by, usual, self._within, self._domain, self._coin)
         self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))

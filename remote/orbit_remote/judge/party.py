@@ -71,15 +71,15 @@ class Party:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
 
-    def ask(self, message: Message) -> tuple[Message, list[int]]:
+    def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> tuple[Message, list[int]]:
         """Raises SideFailedError."""
-        self.send(message)
+        self.send(message, descriptors)
         return self.receive()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Raises SideFailedError."""
         try:
-            self.channel.send(message)
+            self.channel.send(message, descriptors)
         except ChannelLostError as error:
             raise self._lost(error) from None
 

@@ -8,6 +8,7 @@ arguments is allocated here, before that code is imported, and the judge writes 
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import statistics
@@ -19,13 +20,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from orbit_remote.child import python_job
+from orbit_remote.child import python_job, surroundings
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import ContractError, described
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import launch_records
+from orbit_remote.common import codec, launch_records
 from orbit_remote.common import messages as c
-from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
@@ -43,18 +43,30 @@ _SHOWN: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a side is begun with: before any code of others is in the process."""
+    """What a side is begun with: before any code of others is in the process, and before any job is known. `index` is the GPU's, from 0."""
 
-    job: Job
-    reference: tuple[str, str]
     folder: Path
     cache: Path
     device: str
+    index: int
     role: Role
-    copied: bool = False
-    """Whether the reference runs as a file of its own folder, with the files beside that it names."""
     confined_first: bool = True
     """Landlock before CUDA, so that CUDA's own threads are confined too: where CUDA begins under it."""
+    waits: bool = False
+    """It may wait for its job, so it does what any job needs first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The job of a side, which it is given once it has begun."""
+
+    job: Job
+    reference: tuple[str, str]
+    copied: bool
+    """Whether the reference runs as a file of the side's own folder, with the files beside that it names."""
+    environment: dict[str, str]
+    processes: int
+    """How many its user may have."""
 
 
 class Side:
@@ -62,6 +74,7 @@ class Side:
 
     def __init__(self, orders: Orders, channel: Channel, page: mmap.mmap, torch: Any) -> None:
         self._orders = orders
+        self._task: Task | None = None
         self._channel = channel
         self._page = page
         self._torch = torch
@@ -87,9 +100,9 @@ class Side:
             self._channel.send(self._unable(error))
             return
         while True:
-            message, _ = self._channel.receive()
+            message, given = self._channel.receive()
             try:
-                answer, own = self._answer(message)
+                answer, own = self._answer(message, given)
             except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
                 # without memory for arguments no code of others has run yet
                 answer, own = self._unable(error) if self._arena is None else self._failed(error), ()
@@ -130,7 +143,7 @@ class Side:
             process_groups.die_with_parent()  # which a change of the user has undone
         if self._orders.confined_first:
             self._confine()
-        self._memory = memory.of(self._torch, self._orders.device, self._orders.job.device)
+        self._memory = memory.of(self._torch, self._orders.device, self._orders.index)
         if isinstance(self._recorder, recorder.Native):
             self._recorder.record("nothing")
         if isinstance(self._memory, memory.CudaMemory):
@@ -144,14 +157,42 @@ class Side:
                     f"{locks.FILES} (CUDA does not begin under Landlock here, so its threads are free)"
                 )
 
+        if self._orders.waits and isinstance(self._memory, memory.CudaMemory):
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """What the first calls of any job do: CUDA loads each kernel when it is first launched, and Triton compiles its part of the driver."""
+        self._memory.known_kernel()
+        self._memory.touch(self._torch.randn(1 << 18, device="cuda").view(self._torch.uint8))
+        self._memory.wait()
+        if self._orders.role == "candidate" and "triton" in sys.modules:
+            with contextlib.suppress(Exception):  # a candidate that needs it says what is wrong
+                _ = sys.modules["triton"].runtime.driver.active.utils
+
     def _confine(self) -> None:
         orders = self._orders
-        built = os.environ.get(harness_files.EXTENSIONS, "") if orders.role == "candidate" else ""
-        reads = [*locks.readable(), str(orders.cache), *filter(None, [built])]
-        locks.confine(self._locks, reads, [str(orders.folder)])
+        locks.confine(self._locks, [*locks.readable(), str(orders.cache)], [str(orders.folder)])
 
-    def _answer(self, message: Message) -> tuple[Message, tuple[int, ...]]:
+    @property
+    def _given_task(self) -> Task:
+        assert self._task
+        return self._task
+
+    def _begin(self, descriptor: int) -> Message:
+        """The job, as `written` has it. From here on the environment is the job's, except what was set for this process."""
+        with os.fdopen(descriptor, "rb") as file:
+            text = file.read().decode("utf-8", "surrogatepass")
+        self._task = task = codec.build(Task, codec.read_json(text))
+        surroundings.become(task.environment)
+        locks.limit_processes(task.processes)
+        return {"begun": True}
+
+    def _answer(self, message: Message, given: list[int]) -> tuple[Message, tuple[int, ...]]:
         match message["do"]:
+            case "prepare":
+                return {"prepared": True}, ()
+            case "begin":
+                return self._begin(given[0]), ()
             case "open":
                 return self._open(int(message["size"]))
             case "make":
@@ -191,8 +232,8 @@ class Side:
     # -- the code of others -------------------------------------------------------------------------
 
     def _import(self) -> None:
-        job, torch = self._orders.job, self._torch
-        path, text = self._orders.reference
+        job, torch = self._given_task.job, self._torch
+        path, text = self._given_task.reference
         file = UserFile(self._reference(), text, str(self._orders.folder), (), job.roots)
         if self._orders.role == "candidate":
             own = UserFile(job.path, job.text, str(self._orders.folder), (), job.roots)
@@ -210,8 +251,8 @@ class Side:
 
     def _reference(self) -> str:
         """The path under which the reference's text runs."""
-        path = self._orders.reference[0]
-        return str(self._orders.folder / Path(path).name) if self._orders.copied else path
+        path = self._given_task.reference[0]
+        return str(self._orders.folder / Path(path).name) if self._given_task.copied else path
 
     def _make(self, seed: int) -> Message:
         """A model, as it is before its first call."""
@@ -223,7 +264,7 @@ class Side:
     def _adopt(self, seed: int) -> str:
         """Put Model's parameters, which this process can make itself, in the place of the candidate's; returns how they fit."""
         model = kernelbench.model_class(
-            self._torch, self._source, "Model", Path(self._orders.reference[0]).name
+            self._torch, self._source, "Model", Path(self._given_task.reference[0]).name
         )
         how = kernelbench.adopted(self._torch, self._model, self._made(model, seed))
         self._memory.wait()
@@ -393,7 +434,7 @@ class Side:
         return summed(launches)
 
     def _failed(self, error: BaseException) -> Message:
-        job = self._orders.job
+        job = self._given_task.job
         place = c.Place(job.path, 1)
         if isinstance(error, arguments.UnfitValueError):
             error = ContractError(str(error))
@@ -408,8 +449,17 @@ class Side:
         finished = harness_job.failed_call(replace(job, path=path), error, recorder.Nothing(), place)
         failure = finished.failure or c.Failure("runtime error", type(error).__name__)
         if failure.place and failure.place.file == self._reference():
-            failure = replace(failure, place=replace(failure.place, file=self._orders.reference[0]))
+            failure = replace(failure, place=replace(failure.place, file=self._given_task.reference[0]))
         return {"failed": asdict(replace(failure, message=failure.message[:_WORDS]))}
+
+
+def written(task: Task) -> int:
+    """A descriptor of a file in memory that holds the task; the caller closes it."""
+    descriptor = os.memfd_create("orbit-task")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(json.dumps(asdict(task), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def summed(launches: Iterable[LaunchRecord]) -> Message:

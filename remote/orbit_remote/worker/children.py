@@ -39,13 +39,16 @@ class Forked:
     """A spare process, then the child of a job, and perhaps a spare again. It leads a group of its own.
 
     `launches` is the folder in which its launches are recorded; it outlives a crash until `close`. `served` counts
-    the jobs that it has done before this one.
+    the jobs that it has done before this one. `folder` is a judge's own.
     """
 
-    def __init__(self, number: int, launches: Path, role: child_main.Role = "spare") -> None:
+    def __init__(
+        self, number: int, launches: Path, role: child_main.Role = "spare", folder: Path | None = None
+    ) -> None:
         """Raises OSError."""
         self.number = number
         self.launches = launches
+        self.folder = folder
         self.role: child_main.Role = role
         self.first_context = FirstContext(launches) if role == "driver" else None
         self.pid = 0
@@ -55,6 +58,8 @@ class Forked:
         self._forked = asyncio.Event()
         self._readying = asyncio.Lock()
         self._is_ready = False
+        self.prepared = False
+        """It has said that it is ready."""
         self.template: object = None
         """The process it was forked from."""
         self._follower: injection.Follower | None = None
@@ -101,7 +106,7 @@ class Forked:
             if not self._is_ready:
                 await self._forked.wait()
                 with contextlib.suppress(ConnectionError):
-                    await self._events.readline()
+                    self.prepared = await self._events.readline() == child_main.READY.encode()
                 self._is_ready = True
 
     async def begin(self, order: bytes) -> None:
@@ -189,10 +194,14 @@ class Forked:
         self.kill()
         await self.wait()
         self._orders.close()
+        if self.folder:  # whatever a candidate made of it
+            await asyncio.to_thread(content_store.remove, self.folder)
         self.forget()
 
     def forget(self) -> None:
-        """Remove the folder of a process that has ended."""
+        """Remove the folders of a process that has ended."""
+        if self.folder:
+            content_store.remove(self.folder)
         if self.first_context:
             self.first_context.close()
         content_store.remove(self.launches)
@@ -207,6 +216,7 @@ class Fresh:
         self._process = process
         self._folder = folder
         self.served = 0
+        self.folder: Path | None = None
         self.pid = process.pid
         self.stdout = process.stdout
         self.stderr = process.stderr

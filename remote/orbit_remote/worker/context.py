@@ -100,7 +100,8 @@ class Shared:
     @property
     def warm(self) -> bool:
         """Say whether a prepared Python waits. It holds memory of the GPU."""
-        return self._spares is not None and self._spares.waiting is not None
+        spares = self._spares
+        return spares is not None and (spares.waiting or spares.waiting_judge) is not None
 
     def adjust(self, *, cache_bytes: int, spare_idle_s: float) -> None:
         """Adjust to the settings of the latest client."""
@@ -113,6 +114,11 @@ class Shared:
         """End the spare processes that wait for a next job with a GPU context of their own."""
         if self._spares is not None:
             await self._spares.free()
+
+    async def end_judge(self) -> None:
+        """End a judge that waits with contexts: only another of its kind runs beside it."""
+        if self._spares is not None:
+            await self._spares.end_judge()
 
     def later(self, ending: Coroutine[Any, Any, None]) -> None:
         """Do later what a job's answer need not wait for. The end of this worker waits for it."""
@@ -284,6 +290,8 @@ class WorkerContext:
                     lost=lambda: self.unguarded.add(job.run),
                 )
                 await held.enter_async_context(lease)
+            if not job.is_refereed:
+                await self._shared.end_judge()
             if not in_spare and any(device.exclusive for device in devices):
                 await self._shared.free_gpu()
             yield waited

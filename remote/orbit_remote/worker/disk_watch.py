@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from orbit_remote.common import content_store
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.process import disk_space, process_groups
@@ -71,31 +66,3 @@ class DiskWatch:
                 process_groups.kill_group(pgid)
                 return
             pause = max(LOOK_S, _SHARE * (time.monotonic() - began))
-
-
-@asynccontextmanager
-async def judges_folder(job: Job, context: WorkerContext) -> AsyncGenerator[Path | None]:
-    """Give a folder for the judge of a job, or None for a job without one. It is deleted, whatever the candidate made
-    of it, and however the judge ended.
-    """
-    from orbit_remote.child import child_main  # with the language of launch specs: 40 ms of a start
-
-    if not child_main.judges(job):
-        yield None
-        return
-    folder = await asyncio.to_thread(_made, context.environment(job).get("TMPDIR"))
-    try:
-        yield folder
-    finally:
-        await asyncio.shield(asyncio.to_thread(content_store.remove, folder))
-
-
-def _made(temporary: str | None) -> Path:
-    try:
-        folder = tempfile.mkdtemp(prefix="orbit-judge-", dir=temporary)
-    except OSError:
-        if temporary is None:
-            raise
-        return _made(None)
-    os.chmod(folder, 0o711)  # noqa: S103, PTH101 - a side may be another user
-    return Path(folder)

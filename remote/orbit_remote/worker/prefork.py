@@ -1,5 +1,6 @@
 """Warm processes for Python jobs: one is ready, with torch, triton and a CUDA context of its own; for batches, three.
-Once a driver has run, one without a context is ready for the next.
+Once a driver has run, one without a context is ready for the next. Once a judge has timed its candidate, the next judge
+is ready with the contexts of its sides, until a job of another kind begins.
 
 If a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one.
 """
@@ -16,7 +17,7 @@ import tempfile
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
@@ -70,17 +71,32 @@ class Zygote:
         return handshake.loaded(env) == self._loaded
 
     async def fork(
-        self, ended: Callable[[Forked], None], *, role: child_main.Role = "spare", batch: bool = False
+        self,
+        ended: Callable[[Forked], None],
+        *,
+        role: child_main.Role = "spare",
+        batch: bool = False,
+        temporary: str | None = None,
+        waits_on: tuple[str, int] | None = None,
     ) -> Forked:
-        """Fork a child. `batch`: many jobs follow, so the template imports more for them. Raises OSError if the
-        template has died; the next one may live.
+        """Fork a child. `batch`: many jobs follow, so the template imports more for them. A judge has a folder in
+        `temporary`, or else among the system's temporary files. One that `waits_on` a device (`cuda`, and the GPU's
+        number) has its sides before its job. Raises OSError if the template has died; the next one may live.
         """
         self._count += 1
         self._continued.watch()
         launches = tempfile.mkdtemp(prefix=f"{os.getpid()}-launches-", dir=self._scratches)
-        child = Forked(self._count, Path(launches), role)
+        folder = judges_folder(temporary) if role == "judge" else None
+        child = Forked(self._count, Path(launches), role, folder)
+        waits = waits_on and {"folder": str(folder), "device": waits_on[0], "index": waits_on[1]}
         order = json.dumps(
-            {"fork": child.number, "launches": str(child.launches), "role": role, "batch": batch}
+            {
+                "fork": child.number,
+                "launches": str(child.launches),
+                "role": role,
+                "batch": batch,
+                "waits": waits,
+            }
         ).encode()
         try:
             self._children[child.number] = child
@@ -137,14 +153,29 @@ class Zygote:
         self._lost()
 
 
+def judges_folder(temporary: str | None) -> Path:
+    """A new folder for a judge in `temporary`, or, where that cannot be written to, among the system's temporary files."""
+    try:
+        folder = tempfile.mkdtemp(prefix="orbit-judge-", dir=temporary)
+    except OSError:
+        if temporary is None:
+            raise
+        return judges_folder(None)
+    os.chmod(folder, 0o711)  # noqa: S103, PTH101 - a side may be another user
+    return Path(folder)
+
+
 class PreforkPool:
     """The warm processes. They are used on one event loop; `take` may be called while other jobs run."""
 
-    def __init__(self, *, cache: Path, scratches: Path | None = None, idle_s: float = 300.0) -> None:
+    def __init__(
+        self, *, cache: Path, scratches: Path | None = None, idle_s: float = 300.0, device: str = "cuda"
+    ) -> None:
         """Make a pool. Each child has a folder in `scratches`, or in the system's temporary folder; its name begins
-        with our process id.
+        with our process id. Judges wait on `device`: `cpu` is for tests.
         """
         self._cache = cache
+        self._device = device
         self._scratches = scratches
         self.idle_s = idle_s
         self._template: Zygote | None = None
@@ -152,6 +183,7 @@ class PreforkPool:
         self._changing = asyncio.Lock()
         self._spares: list[Forked] = []
         self._driver: Forked | None = None
+        self._judge: tuple[Forked, int] | None = None  # that waits, and its GPU
         self._wanted = 1
         self._running = 0
         self._measuring: set[Child] = set()
@@ -164,6 +196,11 @@ class PreforkPool:
     def waiting(self) -> int | None:
         """Return the process id of the spare that gets the next job."""
         return next((spare.pid for spare in self._spares if spare.alive), None)
+
+    @property
+    def waiting_judge(self) -> int | None:
+        """The process id of the judge that waits."""
+        return self._judge[0].pid if self._judge and self._judge[0].alive else None
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Prepare a spare for jobs with this environment, and return when it is ready."""
@@ -182,18 +219,16 @@ class PreforkPool:
         overhead: Overhead = UNKNOWN,
         *,
         ahead: bool = False,
-        folder: Path | None = None,
         role: child_main.Role = "spare",
         own: Mapping[str, str] | None = None,
     ) -> Child:
         """Return a child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next
-        spares may open their contexts meanwhile, as another job is likely to follow. `folder` is a judge's. `own` is
-        the environment that the job sees in place of `env`. `role` and `own` are only possible if processes can be
-        forked (`FORKS`).
+        spares may open their contexts meanwhile, as another job is likely to follow. `own` is the environment that the
+        job sees in place of `env`. `role` and `own` are only possible if processes can be forked (`FORKS`).
 
         Raises OSError if no process can be started.
         """
-        if child_main.judges(job):
+        if job.is_refereed:
             role = "judge"
         if not FORKS:
             return await Fresh.start(job, self._cache, env, image, overhead, self._scratches)
@@ -201,7 +236,7 @@ class PreforkPool:
         async with self._changing:
             self._wanted = _FOR_A_BATCH if ahead else 1
             await self._end_surplus()
-            child = await self._filled(env, role)
+            child = await self._waiting_judge(job, env, role) or await self._filled(env, role)
             self._is_no_spare(child)
             child.taken = True
             self._running += 1
@@ -209,9 +244,8 @@ class PreforkPool:
         try:
             await child.ready()
             seen = env if own is None else own
-            await child.begin(
-                child_main.order(job, image, overhead=overhead, environment=seen, folder=folder)
-            )
+            order = child_main.order(job, image, overhead=overhead, environment=seen, folder=child.folder)
+            await child.begin(order)
         except BaseException:
             self.let_go(child)
             raise
@@ -281,7 +315,9 @@ class PreforkPool:
                 if role == "driver" and self._driver:
                     return self._driver
                 if role != "spare":
-                    return await self._template.fork(self._child_ended, role=role)
+                    return await self._template.fork(
+                        self._child_ended, role=role, temporary=env.get("TMPDIR")
+                    )
                 if not self._spares:
                     self._spares.append(await self._fork_spare(self._template))
             except OSError:  # it died in this moment: once more with a new one
@@ -290,6 +326,31 @@ class PreforkPool:
             else:
                 return self._spares[0]
         raise AssertionError
+
+    async def _waiting_judge(self, job: Job, env: Mapping[str, str], role: child_main.Role) -> Forked | None:
+        """The judge that waits, if it can have the job. Else it is ended before anything of the job begins: no code of an author ever runs
+        beside it, and it holds no memory that such a job measures. The caller holds `_changing`.
+        """
+        if self._judge is None:
+            return None
+        child, device = self._judge
+        if role == "judge" and device == job.device and self._template and _fits(self._template, env):
+            await child.ready()
+            if child.prepared and child.alive and child.template is self._template:
+                return child
+        await self._end_judge()
+        return None
+
+    async def end_judge(self) -> None:
+        """End the judge that waits, if one does; returns when it has ended."""
+        if self._judge:
+            async with self._changing:
+                await self._end_judge()
+
+    async def _end_judge(self) -> None:
+        if self._judge:
+            child, self._judge = self._judge[0], None
+            await child.close()
 
     async def _end_surplus(self) -> None:
         """End the spares of a batch that is over. The next job measures the GPU's memory, and they occupy some of it."""
@@ -320,29 +381,50 @@ class PreforkPool:
             self._spares.remove(child)
         if child is self._driver:
             self._driver = None
+        if self._judge and child is self._judge[0]:
+            self._judge = None
 
     def _renew_soon(self, after: Child) -> None:
         """Prepare what a next job of the same kind takes."""
         if self._closed:
             return
         self._used()
-        driver = isinstance(after, Forked) and after.role == "driver"
-        task = asyncio.get_running_loop().create_task(self._renew(driver=driver))
+        role = after.role if isinstance(after, Forked) else "spare"
+        task = asyncio.get_running_loop().create_task(self._renew(role))
         self._renewing.add(task)
         task.add_done_callback(self._renewing.discard)
 
-    async def _renew(self, *, driver: bool) -> None:
+    async def _renew(self, role: child_main.Role) -> None:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
-                if driver and self._template and self._template.alive and not self._driver:
-                    self._driver = await self._template.fork(self._child_ended, role="driver")
-                while (
-                    not driver
-                    and self._template
-                    and self._template.alive
-                    and len(self._spares) < self._wanted
-                ):
-                    self._spares.append(await self._fork_spare(self._template))
+                template = self._template
+                if template is None or not template.alive:
+                    return
+                if role == "driver" and not self._driver:
+                    self._driver = await template.fork(self._child_ended, role="driver")
+                while role not in ("driver", "judge") and len(self._spares) < self._wanted:
+                    self._spares.append(await self._fork_spare(template))
+
+    def judge_follows(self, child: Child, device: int) -> None:
+        """A judge is timing no more: time for the sides of the next one on this GPU, unless another job runs, whose code may not be locked."""
+        if isinstance(child, Forked) and not self._closed:
+            self._used()
+            task = asyncio.get_running_loop().create_task(self._prepare_judge(child, device))
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
+
+    async def _prepare_judge(self, before: Forked, device: int) -> None:
+        with contextlib.suppress(OSError):  # the next job says what is wrong
+            async with self._changing:
+                template = self._template
+                if self._judge or self._running > 1 or template is None or template is not before.template:
+                    return
+                if template.alive:
+                    temporary = template.env.get("TMPDIR")
+                    forked = await template.fork(
+                        self._child_ended, role="judge", temporary=temporary, waits_on=(self._device, device)
+                    )
+                    self._judge = forked, device
 
     async def _fork_spare(self, template: Zygote) -> Forked:
         return await template.fork(self._child_ended, batch=self._wanted > 1)
@@ -364,5 +446,16 @@ class PreforkPool:
         if self._driver:
             spares.append(self._driver)
             self._driver = None
+        if self._judge:
+            spares.append(self._judge[0])
+            self._judge = None
         for spare in spares:
             self.let_go(spare)
+
+
+_AT_THE_START: Final = ("PATH", "TMPDIR")
+"""Variables that a judge's sides need before they are locked, beside those that every process of a template has from it."""
+
+
+def _fits(template: Zygote, env: Mapping[str, str]) -> bool:
+    return all(template.env.get(name) == env.get(name) for name in _AT_THE_START)

@@ -3,13 +3,14 @@
 Importing takes seconds, a fork milliseconds. But CUDA does not survive a fork, so the template never touches it and
 each spare opens its own context. A spare serves one job, because user code may leave anything behind, and a CUDA
 error leaves a lost context. For launch specs of CUDA files it serves any number of jobs, as long as they end well. A
-judge is forked when its job comes, and opens no context before its sides are there.
+judge opens no context before its sides are there, which may wait for its job with it.
 
 Messages on its standard input, a sequenced socket, tell the template what to do: {"fork": id, "launches": folder,
-"role": "spare", "batch": false} with three descriptors: events, standard output, standard error. The role is a word
-of `child_main.Role`. If many jobs follow, `batch` is true, and the template imports more for the next ones. It
-answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker has gone, however it
-died: every group is killed and the template leaves.
+"role": "spare", "batch": false, "waits": null} with three descriptors: events, standard output, standard error. The
+role is a word of `child_main.Role`. If many jobs follow, `batch` is true, and the template imports more for the next
+ones. `waits` is {"folder": …, "device": "cuda", "index": 0} for a judge that prepares its sides before its job. The
+template answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker has gone,
+however it died: every group is killed and the template leaves.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Template:
         order = codec.read_json(message)
         pid = os.fork()
         if pid == 0:
-            self._be_child(order["role"], Path(order["launches"]), *descriptors)
+            self._be_child(order["role"], Path(order["launches"]), order["waits"], *descriptors)
         with contextlib.suppress(OSError):  # here and in the child, whichever is first
             os.setpgid(pid, pid)
         for descriptor in descriptors:
@@ -124,7 +125,15 @@ class Template:
         with contextlib.suppress(OSError):  # the worker has gone; its end of the socket says so next
             self._control.send(json.dumps(message).encode())
 
-    def _be_child(self, role: child_main.Role, launches: Path, events: int, stdout: int, stderr: int) -> None:
+    def _be_child(
+        self,
+        role: child_main.Role,
+        launches: Path,
+        waits: dict[str, Any] | None,
+        events: int,
+        stdout: int,
+        stderr: int,
+    ) -> None:
         """Be the forked child; never return. Only a spare and a driver write into `launches`."""
         status, connection = 1, socket.socket(fileno=events)
         try:
@@ -141,13 +150,19 @@ class Template:
             os.close(stdout)
             os.close(stderr)
             if os.getppid() == template:
-                status = self._wait_for_job(role, launches, connection)
+                status = self._wait_for_job(role, launches, waits, connection)
         except BaseException as error:  # noqa: BLE001 - nothing may unwind into the template's frames
             print(f"orbit: a spare failed: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
             child_main.leave(status, connection)
 
-    def _wait_for_job(self, role: child_main.Role, launches: Path, connection: socket.socket) -> int:
+    def _wait_for_job(
+        self,
+        role: child_main.Role,
+        launches: Path,
+        waits: dict[str, Any] | None,
+        connection: socket.socket,
+    ) -> int:
         connection.set_inheritable(False)
         python_stack.tell_on_signal(launches)
         numpy: Any = sys.modules.get("numpy")
@@ -156,8 +171,9 @@ class Template:
         if role == "judge":
             from orbit_remote.judge import judge_main
 
+            sides = judge_main.waiting(waits, self._cache) if waits else None
             connection.sendall(child_main.READY.encode())
-            return judge_main.serve(connection, self._cache)
+            return judge_main.serve(connection, self._cache, sides)
         if role == "driver":
             return child_main.serve_driver(connection, self._cache, launches)
         recording: recorder.Recorder = recorder.Nothing()

@@ -60,7 +60,7 @@ async def follow(
     async with AsyncExitStack() as held, AsyncExitStack() as watching:
         lease = await held.enter_async_context(AsyncExitStack())
         if device and not late:
-            await lease.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
+            await lease.enter_async_context(context.gpu(job, in_spare=not job.is_refereed))
         context.stage(job, "starting", "a Python with torch and triton")
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
         sampler = (
@@ -73,7 +73,6 @@ async def follow(
                     await context.overheads.overhead(device, context.environment())
             overhead = await context.overheads.overhead(device, context.environment())
         ahead = device is not None and _another_follows(job, device)
-        judge = await held.enter_async_context(disk_watch.judges_folder(job, context))
         environment = context.environment(job)
         if late:
             visible = {**environment, **gpu.visible_gpu(job)}
@@ -81,10 +80,10 @@ async def follow(
                 replace(job, device=0), environment, overhead=overhead, role="driver", own=visible
             )
         else:
-            child = await context.spares.take(job, environment, image, overhead, ahead=ahead, folder=judge)
+            child = await context.spares.take(job, environment, image, overhead, ahead=ahead)
         followed: _Followed | None = None
         held.push_async_callback(lambda: asyncio.shield(_leave(context, child, followed)))
-        disk = disk_watch.DiskWatch(job, context, judge)
+        disk = disk_watch.DiskWatch(job, context, child.folder)
         told = disk.started(context.groups(job))
         watching.callback(disk.over)
         told(child.pid, True)
@@ -167,7 +166,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
 def _another_follows(job: Job, device: c.Device) -> bool:
     """Say whether another job is likely to follow in a separate process, which may open its context beside this one."""
     stays = job.start.through == "spec" and job.language == "cuda"
-    return job.batch and not (stays or child_main.judges(job) or device.exclusive)
+    return job.batch and not (stays or job.is_refereed or device.exclusive)
 
 
 async def _leave(context: WorkerContext, child: Child, followed: _Followed | None) -> None:
@@ -235,6 +234,8 @@ async def _follow(job: Job, context: WorkerContext, child: Child, *, at_once: bo
                         context.spares.measured(child)
                 elif compilations.heard(event):
                     context.send(event)
+                if isinstance(event, c.Stage) and event.why == child_main.TIMED and job.batch:
+                    context.spares.judge_follows(child, job.device)
             killed = at_once and finished is not None and finished.outcome == "ok"
             if killed:
                 await child.printed()

@@ -1,0 +1,203 @@
+"""The two sides of a judge and its own CUDA context, as they are before any job: they may wait for one.
+
+What waits has run no code of others, holds nothing of a job, and has no memory that another process was given. It is used for one job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final, Self
+
+from orbit_remote.child.harness import kernelbench
+from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.requests import Job
+from orbit_remote.judge import beside, channel, locks, memory, side
+from orbit_remote.judge.party import Party, SideFailedError
+from orbit_remote.judge.stopwatch import Stopwatch
+from orbit_remote.process import process_groups
+
+_BEGINS_S: Final = 120.0
+"""Long for a side to begin: two CUDA contexts are opened at once."""
+_ROOM: Final = 8 << 30
+"""Bytes of a GPU that are free beside what waits: who runs meanwhile may need them."""
+_BUILT: Final = "built"
+
+
+class PreparedSides:
+    """`folder` is theirs alone; it may be another user's folders below it."""
+
+    def __init__(self, folder: Path, cache: Path, device: str, index: int, *, waits: bool = False) -> None:
+        self.folder = folder
+        self.index = index
+        self._cache = cache
+        self.device = device
+        self._waits = waits
+        self._parties: list[Party] = []
+        self.watch = Stopwatch()
+        self.torch: Any = __import__("torch")
+        self.memory: Any = None
+
+    @classmethod
+    def waiting(cls, folder: Path, cache: Path, device: str, index: int) -> Self:
+        """Sides that wait on the GPU `index`, with their places in a folder that exists. Raises what torch and the driver raise."""
+        own = folder / "waiting"
+        own.mkdir()
+        sides = cls(own, cache, device, index, waits=True)
+        try:
+            sides.begin()
+            sides.open()
+        except BaseException:
+            sides.end()
+            raise
+        sides.watch = Stopwatch()  # of a job's time this is none
+        return sides
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        for party in self._parties:
+            _end(party)
+
+    @property
+    def candidate(self) -> Party:
+        return self._parties[0]
+
+    @property
+    def reference(self) -> Party:
+        return self._parties[1]
+
+    def begin(self) -> None:
+        """Fork them; CUDA has not begun in this process."""
+        during = self.watch.during
+        self.folder.chmod(0o711)
+        with during("probe"):
+            first = self.device == "cpu" or _begins_confined(self.folder)
+        with during("processes"):
+            roles: tuple[tuple[side.Role, str], ...] = (("candidate", "ModelNew"), ("reference", "Model"))
+            for role, name in roles:
+                own = self.folder / role
+                own.mkdir()
+                orders = side.Orders(
+                    own, self._cache, self.device, self.index, role, first, waits=self._waits
+                )
+                self._parties.append(_begun(orders, name, self.torch))
+
+    def open(self) -> None:
+        """This process's context, and theirs. Raises OSError where the judge's means are not there, or a GPU beside what waits has too little
+        memory for others.
+        """
+        during = self.watch.during
+        with during("CUDA context"):
+            self.memory = memory.of(self.torch, self.device, self.index)
+        with during("processes"):
+            for party in self._parties:
+                party.ends = time.monotonic() + _BEGINS_S
+                try:
+                    party.ask({"do": "prepare"})
+                except SideFailedError as error:
+                    raise OSError(str(error)) from None
+        if self._waits:
+            if self.memory.free() < _ROOM:
+                raise OSError("the GPU has no memory to spare for a judge that waits")
+            if isinstance(self.memory, memory.CudaMemory):
+                self._rehearse()
+
+    def _rehearse(self) -> None:
+        """What the judge does in the first calls of any job: CUDA loads each kernel when it is first launched."""
+        torch, own = self.torch, self.memory
+        data = torch.zeros(1 << 12, device="cuda").view(torch.uint8)
+        own.flush()
+        taken = torch.index_select(data, 0, torch.randint(len(data), (64,), device="cuda")).cpu()
+        copy = data.clone().fill_(int(taken[0]))
+        kernelbench.compared(torch, "output", copy.view(torch.float32), data.view(torch.float32))
+        own.wait()
+
+    def give(self, job: Job, reference: tuple[str, str], environment: dict[str, str]) -> None:
+        """Tell each side its job, and put what it may read of it into its folder. Raises OSError, SideFailedError."""
+        with self.watch.during("processes"):
+            processes = locks.most_processes()
+            for party, role in zip(self._parties, ("candidate", "reference"), strict=True):
+                own, seen = self.folder / role, dict(environment)
+                copied = beside.bring(Path(reference[0]), reference[1], {Path(job.path).name}, own)
+                if copied:
+                    (own / Path(reference[0]).name).write_text(reference[1], encoding="utf-8")
+                built = seen.pop(harness_files.EXTENSIONS, "")
+                if built and not party.reference:
+                    shutil.copytree(built, own / _BUILT, symlinks=True)
+                    seen[harness_files.EXTENSIONS] = str(own / _BUILT)
+                _give_away(own)
+                task = side.written(side.Task(job, reference, bool(copied), seen, processes))
+                try:
+                    party.ask({"do": "begin"}, (task,))
+                finally:
+                    os.close(task)
+
+
+def _give_away(folder: Path) -> None:
+    """What was put into a folder belongs to its owner."""
+    owner = folder.stat()
+    if owner.st_uid != os.getuid():
+        for path in folder.rglob("*"):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _begins_confined(folder: Path) -> bool:
+    """Whether CUDA begins in a process that Landlock confines, as the user that a side will be; tried in one that ends."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            folder = folder / "probe"
+            (folder / "mps").mkdir(parents=True)
+            os.environ |= {
+                "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+                "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps"),
+            }
+            locks.become_nobody(locks.Locks(), folder)
+            locks.confine(locks.Locks(), locks.readable(), [str(folder)])
+            status = min(1, ctypes.CDLL("libcuda.so.1").cuInit(0))
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(pid, 0)
+    return ended == 0
+
+
+def _begun(orders: side.Orders, name: str, torch: Any) -> Party:
+    """A forked side; the flags of one are in no other's memory but a later one's, which is the reference's."""
+    ours, theirs = channel.pair()
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    judge_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _close_all_but(theirs.fileno())
+        process_groups.die_with_parent()
+        if os.getppid() != judge_pid:
+            os._exit(1)
+        side.run(orders, channel.Channel(theirs), page, torch)
+    theirs.close()
+    return Party(name, channel.Channel(ours), page, pid)
+
+
+def _close_all_but(descriptor: int) -> None:
+    """Streams stay, and nothing else that this process had open: no pipe, no file, no other side's channel."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, min(1 << 20, os.sysconf("SC_OPEN_MAX")))
+
+
+def _end(party: Party) -> None:
+    party.channel.close()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(party.pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(party.pid, 0)
