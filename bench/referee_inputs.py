@@ -1,6 +1,6 @@
 """Grade referee with arguments beyond the author's, on this machine's NVIDIA GPU: honest pairs that it accuses, newer cheats that get a score.
 
-    python -P bench/referee_inputs.py [--parts pairs,rate,cheats,open,weights] [--most-s 0.3] [--pairs NAME …] [--kinds N …]
+    python -P bench/referee_inputs.py [--parts pairs,rate,cheats,open,weights] [--most-s 0.3] [--alone] [--pairs NAME …] [--kinds N …]
 
 A pair is a reference and a candidate that computes the same in another way: other operations of torch, or a kernel of Triton. The tables
 are those of docs/dev/results/judge.md.
@@ -25,6 +25,7 @@ from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.judge import judge_main
 from tests import cheats
+from tests.waiting_judges import WaitingJudges
 
 _X = "torch.randn(512, 1024)"
 _HALF = ", dtype=torch.float16"
@@ -63,7 +64,7 @@ PAIRS: dict[str, tuple[list[str], str, str]] = {
     "binary cross entropy": (["torch.rand(512, 512)", "torch.rand(512, 512)"], "F.binary_cross_entropy(x, y)", "-(y * x.log().clamp(min=-100) + (1 - y) * (1 - x).log().clamp(min=-100)).mean()"),
     "gated": ([_X, _X], "F.silu(x) * y", "x / (1 + torch.exp(-x)) * y"),
     "rotary": ([_X, "torch.rand(512, 512)"], "torch.cat((x[:, :512] * y.cos() - x[:, 512:] * y.sin(), x[:, 512:] * y.cos() + x[:, :512] * y.sin()), 1)", "torch.cat(torch.view_as_real(torch.complex(x[:, :512], x[:, 512:]) * torch.polar(torch.ones_like(y), y)).unbind(-1), 1)"),
-    "quantised to 8 bits": ([_X], "(x / (x.abs().amax(1, True) / 127)).round().clamp(-127, 127) * (x.abs().amax(1, True) / 127)", "torch.round(x * (127 / x.abs().amax(1, True))).clamp(-127, 127) * (x.abs().amax(1, True) / 127)"),
+    "quantised to 8 bits": ([_X], "(x / (x.abs().amax(1, True) / 127)).round().clamp(-127, 127) * (x.abs().amax(1, True) / 127)", "(x / (x.abs().amax(1, True) / 127)).round().to(torch.int8).float() * (x.abs().amax(1, True) / 127)"),
 }  # fmt: skip
 """Honest pairs: what draws the arguments `x`, `y`, `z`; what the reference computes; and the candidate."""
 _MODEL = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nclass {name}(nn.Module):\n    def forward(self, {arguments}):\n        return {body}\n"
@@ -96,11 +97,18 @@ _STAYS = ', eviction_policy="evict_last"'
 _GOES = ', eviction_policy="evict_first"'
 
 
+_waiting: list[WaitingJudges] = []
+"""With sides that wait, as in a worker; none with `--alone`."""
+
+
 def judged(
-    text: str, reference: str, cache: Path, most_s: float, stage: Callable[[c.Event], None] = lambda _: None
+    text: str, reference: str, cache: Path, most_s: float, stage: Callable[[c.Event], None] | None = None
 ) -> tuple[c.Finished, float]:
     with tempfile.TemporaryDirectory() as folder:
         job = cheats.job_of(Path(folder), text, reference, device="cuda")
+        if _waiting and stage is None:
+            return _waiting[0].judge(job), _waiting[0].seconds[-1]
+        stage = stage or (lambda _: None)
         began = time.perf_counter()
         finished = cheats.judge_in_a_fork(lambda: judge_main.judge(job, stage, cache, "cuda", most_s=most_s))
     return finished, time.perf_counter() - began
@@ -166,14 +174,22 @@ def pairs(cache: Path, most_s: float, wanted: Sequence[str] = ()) -> Iterable[st
     yield "|---|---|---|---|"
     counted: Counter[str] = Counter()
     left: Counter[str] = Counter()
+    stages: dict[str, list[float]] = {}
+    rounds: list[int] = []
     for name in wanted or PAIRS:
         finished, took = judged(*texts(name), cache, most_s)
         counted["accused" if finished.failure else "right"] += 1
+        for stage, took_s in (finished.judged.stages if finished.judged else {}).items():
+            stages.setdefault(stage, []).append(took_s)
+        rounds += [finished.judged.rounds or 0] if finished.judged else []
         for attempt in getattr(finished.judged, "beyond", ()):
             if attempt.answer != c.RIGHT:
                 left[f"{attempt.family}: {attempt.answer[:120]}"] += 1
         yield f"| {name} | {told(finished)} | {families(finished)} | {took:.1f} |"
-    yield f"\n{dict(counted)}\n"
+    yield f"\n{dict(counted)}; rounds {sorted(rounds)}\n"
+    yield "s of a judge, p50: " + ", ".join(
+        f"{name} {statistics.median(each):.3f}" for name, each in stages.items()
+    )
     yield from (f"- {count} x {why}" for why, count in left.most_common(40))
 
 
@@ -212,10 +228,13 @@ def main() -> None:
     parser.add_argument("--most-s", type=float, default=0.3)
     parser.add_argument("--pairs", nargs="*", default=[], help="only these; default: all")
     parser.add_argument("--kinds", nargs="*", type=int, default=[], help="only cheats of these; default: all")
+    parser.add_argument("--alone", action="store_true", help="no judge waits with its sides")
     options = parser.parse_args()
     child_main.warm_up()
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
+        if not options.alone:
+            _waiting.append(WaitingJudges(cache, "cuda", options.most_s))
         parts = {
             "pairs": lambda: pairs(cache, options.most_s, options.pairs),
             "rate": lambda: rate(cache, options.most_s),
@@ -227,6 +246,8 @@ def main() -> None:
             print(f"\n== {part}", flush=True)
             for line in parts[part]():
                 print(line, flush=True)
+        for judges in _waiting:
+            judges.end()
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.judge import beside, draws, side
+from orbit_remote.judge.match import Match
 from tests.later import Later
 
 torch: Any = Later("torch")
@@ -104,6 +106,23 @@ def test_arguments_are_summed_before_they_are_drawn() -> None:
     assert side._too_large(sizes, 72 << 30) == ""
     values = lambda: [torch.ones(int(torch.randn(3).abs().sum()))]  # noqa: E731
     assert draws.Draws(torch, seeds, values, "cpu").sizes() == []
+
+
+@pytest.mark.parametrize(
+    ("known", "size"),
+    [
+        (0, 14 << 30),  # a draw whose sizes are not known may need all that there is
+        (1 << 20, 1 << 30),
+        (1 << 30, 4 << 30),
+        (8 << 30, 14 << 30),
+    ],
+)
+def test_memory_for_arguments_leaves_room_for_larger_draws(known: int, size: int) -> None:
+    reference: Any = SimpleNamespace(ask=lambda _: ({"bytes": known}, []))
+    own: Any = SimpleNamespace(gates=True, free=lambda: 140 << 30)
+    job: Any = SimpleNamespace(run_timeout_s=60)
+    candidate: Any = SimpleNamespace()
+    assert Match(None, own, candidate, reference, job, print)._size() == size
 
 
 @pytest.mark.parametrize(

@@ -132,3 +132,10 @@ def starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
         places.append(start)
         start += leaf.room
     return places
+
+
+def distance(tensor: Any, exact: Any) -> float:
+    """Root mean square of the difference, relative to the exact values'."""
+    wide = exact.double()
+    scale = float(wide.square().mean().sqrt())
+    return float((tensor.double() - wide).square().mean().sqrt()) / scale if scale else 0.0

@@ -37,6 +37,9 @@ from orbit_remote.judge.stopwatch import Stopwatch
 ARENA_MOST: Final = 16 << 30
 _SHARE: Final = 10
 """A side's arguments may take one part of so many of the GPU's free memory."""
+_ARENA_LEAST: Final = 1 << 30
+_SPARE: Final = 4
+"""Times as large as the first draw's arguments is the memory for them, because other draws may have other sizes."""
 _WARM: Final = 2
 _MORE_S: Final = 1.0
 """Seconds for families of arguments, once each was tried with one argument."""
@@ -134,11 +137,18 @@ class Match:
     def _begin(self) -> None:
         during = self.result.watch.during
         with during("memory of arguments"):
-            self._open()
+            self._reference.opened(
+                {"do": "open", "size": memory.ALIGNED}, self._memory
+            )  # and the last of the locks
         self._seed = seed = secrets.randbits(48)
         self._stage("compiling")
         with during("reference's import"):
             self._reference.ask({"do": "make", "seed": seed})
+        with during("memory of arguments"):
+            size = self._size()
+            self._reference.opened({"do": "widen", "size": size}, self._memory)
+            opened = self._candidate.opened({"do": "open", "size": size}, self._memory)
+            self.result.held, self.result.missing = tuple(opened["held"]), tuple(opened["missing"])
         if self._memory.gates:
             with during("calibration"):
                 self._calibrate()
@@ -147,15 +157,14 @@ class Match:
         with during("candidate's import"):  # only now
             self._candidate.ask({"do": "make", "seed": seed})
 
-    def _open(self) -> None:
-        size = min(ARENA_MOST, self._memory.free() // _SHARE)
-        for party in (self._reference, self._candidate):
-            opened, descriptors = party.ask({"do": "open", "size": size})
-            party.arena = self._memory.open(opened["arena"], descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            if not party.reference:
-                self.result.held, self.result.missing = tuple(opened["held"]), tuple(opened["missing"])
+    def _size(self) -> int:
+        """Of the memory for a side's arguments: where a draw's sizes are known not all that there may be, as mapping it takes its time."""
+        room = min(ARENA_MOST, self._memory.free() // _SHARE)
+        answer, _ = self._reference.ask({"do": "sizes", "room": room})
+        if "too_large" in answer:
+            raise UnjudgedError(f"{answer['too_large']}: take smaller inputs")
+        known = int(answer["bytes"])
+        return min(room, max(_ARENA_LEAST, _SPARE * known)) if known else room
 
     def _adopt(self) -> bool:
         """Give the candidate the parameters of Model, once, if it made others that these fit. A candidate whose answers are right keeps its
@@ -302,8 +311,6 @@ class Match:
 
     def _drawn(self, seed: int) -> Given:
         answer, descriptors = self._reference.ask({"do": "inputs", "seed": seed})
-        if "too_large" in answer:
-            raise UnjudgedError(f"{answer['too_large']}: take smaller inputs")
         self.result.how = str(answer.get("how") or "")
         outputs = self._read(self._reference, answer, descriptors)
         contents = tuple(output.data.clone() for output in outputs)
@@ -537,7 +544,8 @@ class Match:
             exact = self._exactly(0.0)
             mine, own = (self._answered(each).tensors for each in (call, expected))
             errors = [
-                [_distance(tensors[at], exact.tensors[at]) for at in singles] for tensors in (mine, own)
+                [arguments.distance(tensors[at], exact.tensors[at]) for at in singles]
+                for tensors in (mine, own)
             ]
         except (SideFailedError, IndexError, arguments.UnfitValueError):
             return  # a model that has no double precision
@@ -588,10 +596,3 @@ class Match:
             output.copy = output.data.clone()
         self._memory.wait()
         return self._answered(SideCall((0, 0, 0), 0, outputs))
-
-
-def _distance(tensor: Any, exact: Any) -> float:
-    """Root mean square of the difference, relative to the exact values'."""
-    wide = exact.double()
-    scale = float(wide.square().mean().sqrt())
-    return float((tensor.double() - wide).square().mean().sqrt()) / scale if scale else 0.0

@@ -76,6 +76,14 @@ class Party:
         self.send(message, descriptors)
         return self.receive()
 
+    def opened(self, what: Message, own: memory.Memory) -> Message:
+        """Its answer to an order that gives it memory for arguments, which is `arena` from then on. Raises SideFailedError."""
+        answer, descriptors = self.ask(what)
+        self.arena = own.open(answer["arena"], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return answer
+
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Raises SideFailedError."""
         try:

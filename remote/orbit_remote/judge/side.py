@@ -195,6 +195,10 @@ class Side:
                 return self._begin(given[0]), ()
             case "open":
                 return self._open(int(message["size"]))
+            case "widen":
+                return self._widen(int(message["size"]))
+            case "sizes":
+                return self._sizes(int(message["room"])), ()
             case "make":
                 if self._kind is None:
                     self._import()
@@ -220,14 +224,23 @@ class Side:
                 raise ValueError(f"{other} is no order")
 
     def _open(self, size: int) -> tuple[Message, tuple[int, ...]]:
-        """Memory for the arguments of calls; then the last of the locks. It is this process's own: a kernel that reads 512 MiB of another
-        process's memory takes up to 14 % longer (docs/dev/judge.md).
-        """
-        region = self._memory.allocate(size)
+        """Memory for the arguments of calls; then the last of the locks."""
+        answer, own = self._widened(size)
         locks.refuse_calls(self._locks)
+        return {**answer, "held": self._locks.held, "missing": self._locks.missing}, own
+
+    def _widen(self, size: int) -> tuple[Message, tuple[int, ...]]:
+        """Other memory for the arguments, once their sizes are known."""
+        try:
+            return self._widened(size)
+        except OSError as error:
+            return self._unable(error), ()
+
+    def _widened(self, size: int) -> tuple[Message, tuple[int, ...]]:
+        """It is this process's own: a kernel that reads 512 MiB of another process's memory takes up to 14 % longer (docs/dev/judge.md)."""
+        region = self._memory.allocate(size)
         self._arena = region.data
-        answer = {"arena": region.handle, "held": self._locks.held, "missing": self._locks.missing}
-        return answer, () if region.descriptor is None else (region.descriptor,)
+        return {"arena": region.handle}, () if region.descriptor is None else (region.descriptor,)
 
     # -- the code of others -------------------------------------------------------------------------
 
@@ -285,19 +298,20 @@ class Side:
             model = kind(**made) if isinstance(made, dict) else kind(*made)
             return model.to(device=self._orders.device)
 
+    def _sizes(self, room: int) -> Message:
+        """How large the arguments of a call are, where that is known before they are drawn; and whether that is too large."""
+        get: Any = getattr(self._source, "get_inputs", None)
+        if not callable(get):
+            raise ContractError("the reference has no function get_inputs that makes the arguments of a call")
+        assert self._seeds
+        self._draws = draws.Draws(self._torch, self._seeds, get, self._orders.device)
+        sizes = self._draws.sizes()
+        too_large = _too_large(sizes, room)
+        return {"too_large": too_large} if too_large else {"bytes": sum(sizes)}
+
     def _inputs(self, seed: int) -> tuple[Message, tuple[int, ...]]:
         torch = self._torch
-        if self._draws is None:
-            get: Any = getattr(self._source, "get_inputs", None)
-            if not callable(get):
-                raise ContractError(
-                    "the reference has no function get_inputs that makes the arguments of a call"
-                )
-            assert self._seeds
-            self._draws = draws.Draws(torch, self._seeds, get, self._orders.device)
-            if too_large := _too_large(self._draws.sizes(), self._arena.numel()):
-                self._draws = None
-                return {"too_large": too_large}, ()
+        assert self._draws
         inputs = self._draws.draw(seed)
         tensors: list[Any] = []
 
