@@ -66,8 +66,14 @@ class PreparedSides:
         self.end()
 
     def end(self) -> None:
+        """End both at once: the driver needs 0.15 s to take a context down (H100)."""
         for party in self._parties:
-            _end(party)
+            party.channel.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(party.pid, signal.SIGKILL)
+        for party in self._parties:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(party.pid, 0)
 
     @property
     def candidate(self) -> Party:
@@ -193,11 +199,3 @@ def _close_all_but(descriptor: int) -> None:
     """Streams stay, and nothing else that this process had open: no pipe, no file, no other side's channel."""
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, min(1 << 20, os.sysconf("SC_OPEN_MAX")))
-
-
-def _end(party: Party) -> None:
-    party.channel.close()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(party.pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(party.pid, 0)
