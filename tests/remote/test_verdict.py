@@ -130,6 +130,14 @@ def test_what_no_honest_kernel_does(seen: MatchEvidence, words: str) -> None:
 
 
 LESS = replace(HONEST, error=3e-4, reference_error=6e-8)
+
+
+def of(*kernels: tuple[str, int, int, str]) -> MatchEvidence:
+    """A call of which these kernels were recorded: name, launches, nanoseconds, library."""
+    ran = tuple(Ran(name, library, count, taken) for name, count, taken, library in kernels)
+    return replace(HONEST, recorded=replace(OWN, kernels=ran))
+
+
 LIBRARY = replace(HONEST, recorded=replace(OWN, kernels=(Ran("nvjet_sm90", "cuBLAS", 1, 50_000),)))
 
 
@@ -144,6 +152,9 @@ LIBRARY = replace(HONEST, recorded=replace(OWN, kernels=(Ran("nvjet_sm90", "cuBL
         (LIBRARY, ("precision",), ["libraries: 100 %"]),
         (replace(LIBRARY, error=3e-4, reference_error=6e-8), ("libraries",), ["libraries, allowed: 100 %", "precision: its error"]),
         (replace(LIBRARY, own_kernels=False), (), []),
+        (of(("relu", 3, 5_472, "PyTorch"), ("decoy", 1, 704, "")), (), ["libraries: 100 % of its GPU time is in kernels of libraries (PyTorch)"]),
+        (of(("relu", 3, 5_472, "PyTorch"), ("fused", 1, 1_400, "")), (), []),
+        (of(("tiny", 2, 1_500, ""), ("fill", 1, 700, "PyTorch")), (), []),
     ],
 )  # fmt: skip
 def test_what_a_problem_may_forbid_is_no_suspicion(
