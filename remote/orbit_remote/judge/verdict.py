@@ -40,7 +40,7 @@ _WIDER, _SPREAD_NS = 3.0, 40_000.0
 _LEAST_OWN: Final = 0.02
 """Share of the GPU's time below which kernels of one's own are a decoy."""
 _IDLE_NS: Final = 1000
-"""A kernel that takes less has not waited for memory: one that does nothing took 704 ns on an H200, one that reads and writes 2 MiB 1,500 and more."""
+"""A kernel that takes less hardly touches memory: one that does nothing took 704 ns on an H200, those that read and wrote 2 MiB at least 1,536."""
 _PEAK: Final = 1.1
 """Of the measured bandwidth: what a kernel may exceed it by before it is not believed."""
 _LESS_PRECISE: Final = 30.0
