@@ -303,7 +303,7 @@ class Job:
 
     @property
     def is_refereed(self) -> bool:
-        """Whether the judge carries it out, which begins before CUDA does and so in no spare."""
+        """Say whether the judge carries it out. The judge begins before CUDA does, and so not in a spare."""
         return (
             isinstance(self.start, ContractStart) and self.start.grade == "referee" and self.action == "run"
         )

@@ -135,7 +135,7 @@ def starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
 
 
 def distance(tensor: Any, exact: Any) -> float:
-    """Root mean square of the difference, relative to the exact values'."""
+    """Return the root mean square of the difference, relative to the exact values'."""
     wide = exact.double()
     scale = float(wide.square().mean().sqrt())
     return float((tensor.double() - wide).square().mean().sqrt()) / scale if scale else 0.0

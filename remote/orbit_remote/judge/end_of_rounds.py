@@ -1,4 +1,6 @@
-"""When the timed rounds of a match end: not before the clocks are precise enough, and at no round that a candidate could foresee."""
+"""Decides when the timed rounds of a match end: not before the clocks are precise enough, and at no round that a candidate
+could foresee.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _AGAIN: Final = 4
 
 
 class EndOfRounds:
-    """Of one match; `coin` draws it. `early`: the rounds have ended before the most."""
+    """The end of one match's rounds, which `coin` draws. `early`: they have ended before the most."""
 
     def __init__(self, coin: random.Random) -> None:
         self._coin = coin
@@ -34,7 +36,7 @@ class EndOfRounds:
         self.early = False
 
     def reached(self, count: int, settled: Callable[[], bool], *, late: bool) -> bool:
-        """Whether `count` rounds are enough. `late`: their time is over."""
+        """Say whether `count` rounds are enough. `late`: their time is over."""
         if count >= self.most or (count >= LEAST and late):
             return True
         if count < ENOUGH:
@@ -45,13 +47,13 @@ class EndOfRounds:
         return self.early
 
     def again(self, count: int) -> int:
-        """How many rounds there are to be, after `count` that ended early. If they do not do, no others end early."""
+        """Draw how many rounds there are to be, after `count` that ended early. No more rounds end early."""
         self._may = False
         return min(self.most, count + _AGAIN + self._coin.randrange(_AGAIN))
 
 
 def settled(clocks: Clocks) -> bool:
-    """Whether the score is precise, and the clocks agree about it so closely that more rounds would say nothing else."""
+    """Say whether the score is precise, and the clocks agree about it so closely that more rounds would say nothing else."""
     return (
         clocks.agree
         and not clocks.from_gate
@@ -61,5 +63,5 @@ def settled(clocks: Clocks) -> bool:
 
 
 def is_as_before(taken: Sequence[int], earlier: int, resolution_ns: float) -> bool:
-    """Whether the calls after the first `earlier` ones took no longer than these, by more than the score may be off."""
+    """Say whether the calls after the first `earlier` ones took no longer than these, within `resolution_ns`."""
     return statistics.median(taken[earlier:]) <= statistics.median(taken[:earlier]) + resolution_ns

@@ -33,7 +33,7 @@ Send = Callable[[c.Event], None]
 
 
 def waiting(place: dict[str, Any], cache: Path) -> PreparedSides:
-    """Sides that are ready before their job, as the template was asked for. Raises what torch and the driver raise."""
+    """Prepare sides before their job, as the template was asked to. Raises what torch and the driver raise."""
     return PreparedSides.waiting(Path(place["folder"]), cache, str(place["device"]), int(place["index"]))
 
 

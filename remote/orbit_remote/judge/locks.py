@@ -114,14 +114,14 @@ def limit(locks: Locks) -> None:
 
 
 def most_processes() -> int:
-    """How many processes a candidate's user may have: more than run now."""
+    """Return how many processes a candidate's user may have: more than run now."""
     return _PROCESSES + sum(
         _owner(entry) == os.getuid() for entry in os.scandir("/proc") if entry.name.isdigit()
     )
 
 
 def limit_processes(most: int) -> None:
-    """Once more, where it was counted while others ran that have ended since."""
+    """Limit processes once more, because they were counted while others ran that have ended since. No limit grows."""
     import resource
 
     now, _ = resource.getrlimit(resource.RLIMIT_NPROC)

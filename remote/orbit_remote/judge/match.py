@@ -158,7 +158,9 @@ class Match:
             self._candidate.ask({"do": "make", "seed": seed})
 
     def _size(self) -> int:
-        """Of the memory for a side's arguments: where a draw's sizes are known not all that there may be, as mapping it takes its time."""
+        """Return how much memory a side gets for arguments. If a draw's sizes are known, it is not all that there may be,
+        because mapping it takes time.
+        """
         room = min(ARENA_MOST, self._memory.free() // _SHARE)
         answer, _ = self._reference.ask({"do": "sizes", "room": room})
         if "too_large" in answer:
@@ -211,15 +213,15 @@ class Match:
         self._note(gated)
 
     def _note(self, gated: bool) -> None:
-        """The rounds so far as what the verdict is made of."""
+        """Take the rounds so far as what the verdict is made of."""
         result = self.result
         result.gated, result.rounds = gated, len(self._own)
         result.candidate, result.now, result.before = self._taken(gated)
         result.against = samples(self._against)
 
     def _rounds_again(self) -> None:
-        """Where rounds ended early, a few more after all the calls since then. If these take longer than those, which a candidate that
-        counts its calls could arrange, the earlier ones do not count, and rounds go on to the most.
+        """Time a few more rounds after all the calls since the others ended early. If these take longer, which a candidate
+        that counts its calls could arrange, the earlier ones do not count, and rounds go on to the most.
         """
         earlier, gated = len(self._own), self.result.gated
         least = self._end.again(earlier)
@@ -238,7 +240,7 @@ class Match:
         self._rounds(gated)
 
     def _forget(self, rounds: int) -> None:
-        """The first so many."""
+        """Forget the first so many rounds."""
         for each in (self._own, self._against, self._now.empty, self._now.reference, self._now.placing):
             del each[:rounds]
 

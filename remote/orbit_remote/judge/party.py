@@ -77,7 +77,9 @@ class Party:
         return self.receive()
 
     def opened(self, what: Message, own: memory.Memory) -> Message:
-        """Its answer to an order that gives it memory for arguments, which is `arena` from then on. Raises SideFailedError."""
+        """Return its answer to an order that gives it memory for arguments, which is `arena` from then on. Raises
+        SideFailedError.
+        """
         answer, descriptors = self.ask(what)
         self.arena = own.open(answer["arena"], descriptors)
         for descriptor in descriptors:

@@ -1,4 +1,4 @@
-"""The two sides of a judge and its own CUDA context, as they are before any job: they may wait for one.
+"""Prepares the two sides of a judge and its own CUDA context before any job is known. They may wait for one.
 
 What waits has run no code of others, holds nothing of a job, and has no memory that another process was given. It is used for one job.
 """
@@ -31,7 +31,7 @@ _BUILT: Final = "built"
 
 
 class PreparedSides:
-    """`folder` is theirs alone; it may be another user's folders below it."""
+    """The sides of one judge. `folder` is theirs alone."""
 
     def __init__(self, folder: Path, cache: Path, device: str, index: int, *, waits: bool = False) -> None:
         self.folder = folder
@@ -46,7 +46,9 @@ class PreparedSides:
 
     @classmethod
     def waiting(cls, folder: Path, cache: Path, device: str, index: int) -> Self:
-        """Sides that wait on the GPU `index`, with their places in a folder that exists. Raises what torch and the driver raise."""
+        """Return sides that wait on the GPU `index`, with their places in a folder that exists. Raises what torch and the
+        driver raise.
+        """
         own = folder / "waiting"
         own.mkdir()
         sides = cls(own, cache, device, index, waits=True)
@@ -84,7 +86,7 @@ class PreparedSides:
         return self._parties[1]
 
     def begin(self) -> None:
-        """Fork them; CUDA has not begun in this process."""
+        """Fork the sides. CUDA must not have begun in this process."""
         during = self.watch.during
         self.folder.chmod(0o711)
         with during("probe"):
@@ -100,8 +102,8 @@ class PreparedSides:
                 self._parties.append(_begun(orders, name, self.torch))
 
     def open(self) -> None:
-        """This process's context, and theirs. Raises OSError where the judge's means are not there, or a GPU beside what waits has too little
-        memory for others.
+        """Open this process's context, and wait for theirs. Raises OSError if the judge's means are not there, or if a GPU
+        beside what waits has too little memory for others.
         """
         during = self.watch.during
         with during("CUDA context"):
@@ -120,7 +122,7 @@ class PreparedSides:
                 self._rehearse()
 
     def _rehearse(self) -> None:
-        """What the judge does in the first calls of any job: CUDA loads each kernel when it is first launched."""
+        """Do what the judge does in the first calls of any job, because CUDA loads each kernel when it is first launched."""
         torch, own = self.torch, self.memory
         data = torch.zeros(1 << 12, device="cuda").view(torch.uint8)
         own.flush()
@@ -151,7 +153,7 @@ class PreparedSides:
 
 
 def _give_away(folder: Path) -> None:
-    """What was put into a folder belongs to its owner."""
+    """Give what was put into a folder to the folder's owner."""
     owner = folder.stat()
     if owner.st_uid != os.getuid():
         for path in folder.rglob("*"):
@@ -159,7 +161,7 @@ def _give_away(folder: Path) -> None:
 
 
 def _begins_confined(folder: Path) -> bool:
-    """Whether CUDA begins in a process that Landlock confines, as the user that a side will be; tried in one that ends."""
+    """Say whether CUDA begins in a process that Landlock confines, as the user that a side will be. One that ends tries it."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -180,7 +182,7 @@ def _begins_confined(folder: Path) -> bool:
 
 
 def _begun(orders: side.Orders, name: str, torch: Any) -> Party:
-    """A forked side; the flags of one are in no other's memory but a later one's, which is the reference's."""
+    """Fork a side. The flags of one are in no other's memory but a later one's, which is the reference's."""
     ours, theirs = channel.pair()
     page = mmap.mmap(-1, mmap.PAGESIZE)
     judge_pid = os.getpid()
@@ -196,6 +198,6 @@ def _begun(orders: side.Orders, name: str, torch: Any) -> Party:
 
 
 def _close_all_but(descriptor: int) -> None:
-    """Streams stay, and nothing else that this process had open: no pipe, no file, no other side's channel."""
+    """Close all that this process had open but its streams: each pipe, file and other side's channel."""
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, min(1 << 20, os.sysconf("SC_OPEN_MAX")))

@@ -43,7 +43,9 @@ _SHOWN: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a side is begun with: before any code of others is in the process, and before any job is known. `index` is the GPU's, from 0."""
+    """What a side is begun with: before any code of others is in the process, and before any job is known. `index` is the
+    GPU's, from 0.
+    """
 
     folder: Path
     cache: Path
@@ -161,7 +163,9 @@ class Side:
             self._rehearse()
 
     def _rehearse(self) -> None:
-        """What the first calls of any job do: CUDA loads each kernel when it is first launched, and Triton compiles its part of the driver."""
+        """Do what the first calls of any job do: CUDA loads each kernel when it is first launched, and Triton compiles its
+        part of the driver.
+        """
         self._memory.known_kernel()
         self._memory.touch(self._torch.randn(1 << 18, device="cuda").view(self._torch.uint8))
         self._memory.wait()
@@ -179,7 +183,7 @@ class Side:
         return self._task
 
     def _begin(self, descriptor: int) -> Message:
-        """The job, as `written` has it. From here on the environment is the job's, except what was set for this process."""
+        """Take the job that `written` wrote. From here on the environment is the job's, except what was set for this process."""
         with os.fdopen(descriptor, "rb") as file:
             text = file.read().decode("utf-8", "surrogatepass")
         self._task = task = codec.build(Task, codec.read_json(text))
@@ -224,20 +228,22 @@ class Side:
                 raise ValueError(f"{other} is no order")
 
     def _open(self, size: int) -> tuple[Message, tuple[int, ...]]:
-        """Memory for the arguments of calls; then the last of the locks."""
+        """Allocate memory for the arguments of calls; then set the last of the locks."""
         answer, own = self._widened(size)
         locks.refuse_calls(self._locks)
         return {**answer, "held": self._locks.held, "missing": self._locks.missing}, own
 
     def _widen(self, size: int) -> tuple[Message, tuple[int, ...]]:
-        """Other memory for the arguments, once their sizes are known."""
+        """Allocate other memory for the arguments, once their sizes are known."""
         try:
             return self._widened(size)
         except OSError as error:
             return self._unable(error), ()
 
     def _widened(self, size: int) -> tuple[Message, tuple[int, ...]]:
-        """It is this process's own: a kernel that reads 512 MiB of another process's memory takes up to 14 % longer (docs/dev/judge.md)."""
+        """Allocate memory of this process's own: a kernel that reads 512 MiB of another process's memory takes up to 14 %
+        longer (docs/dev/judge.md).
+        """
         region = self._memory.allocate(size)
         self._arena = region.data
         return {"arena": region.handle}, () if region.descriptor is None else (region.descriptor,)
@@ -299,7 +305,7 @@ class Side:
             return model.to(device=self._orders.device)
 
     def _sizes(self, room: int) -> Message:
-        """How large the arguments of a call are, where that is known before they are drawn; and whether that is too large."""
+        """Tell how large the arguments of a call are, if that is known before they are drawn, and whether that is too large."""
         get: Any = getattr(self._source, "get_inputs", None)
         if not callable(get):
             raise ContractError("the reference has no function get_inputs that makes the arguments of a call")
@@ -364,7 +370,7 @@ class Side:
         return answer, own
 
     def _seed_call(self, seed: int) -> None:
-        """As `torch.manual_seed`, of the generators that a call has; that function asks for every kind of device first."""
+        """Seed the generators that a call has. `torch.manual_seed` asks for every kind of device first."""
         torch = self._torch
         torch.default_generator.manual_seed(seed)
         if self._orders.device == "cuda":
@@ -468,7 +474,7 @@ class Side:
 
 
 def written(task: Task) -> int:
-    """A descriptor of a file in memory that holds the task; the caller closes it."""
+    """Return a descriptor of a file in memory that holds the task. The caller closes it."""
     descriptor = os.memfd_create("orbit-task")
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(json.dumps(asdict(task), ensure_ascii=False).encode("utf-8", "surrogatepass"))

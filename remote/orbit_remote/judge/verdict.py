@@ -146,12 +146,12 @@ def _clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float, 
 
 
 def _less(ones: Sequence[int], others: Sequence[int]) -> list[int]:
-    """Differences within the same rounds."""
+    """Return the differences within the same rounds."""
     return [one - other for one, other in zip(ones, others, strict=True)]
 
 
 def _capped(gaps: Sequence[int], before: Sequence[int]) -> list[int]:
-    """Gaps of which none counts for longer than they may be by what they were before."""
+    """Return the gaps, none of which counts for longer than they may be by what they were before."""
     most = statistics.median(before) + _GAP_NS if before else math.inf
     return [gap if gap <= most else round(most) for gap in gaps]
 
@@ -209,7 +209,9 @@ class RecordedCall:
 
     @property
     def own_share(self) -> float | None:
-        """Of the GPU's time. Kernels of its own that can do nothing do not count beside libraries' that take longer."""
+        """Return the share of the GPU's time. Kernels of its own that can do nothing do not count beside libraries' that
+        take longer.
+        """
         total = sum(kernel.ns for kernel in self.kernels)
         own = [kernel for kernel in self.kernels if not kernel.library]
         idle_ns = sum(kernel.ns for kernel in own if kernel.ns < _IDLE_NS * kernel.count)

@@ -59,7 +59,7 @@ class Forked:
         self._readying = asyncio.Lock()
         self._is_ready = False
         self.prepared = False
-        """It has said that it is ready."""
+        """Whether it has said that it is ready."""
         self.template: object = None
         """The process it was forked from."""
         self._follower: injection.Follower | None = None

@@ -154,7 +154,7 @@ class Zygote:
 
 
 def judges_folder(temporary: str | None) -> Path:
-    """A new folder for a judge in `temporary`, or, where that cannot be written to, among the system's temporary files."""
+    """Make a folder for a judge in `temporary`, or among the system's temporary files if that cannot be written to."""
     try:
         folder = tempfile.mkdtemp(prefix="orbit-judge-", dir=temporary)
     except OSError:
@@ -199,7 +199,7 @@ class PreforkPool:
 
     @property
     def waiting_judge(self) -> int | None:
-        """The process id of the judge that waits."""
+        """Return the process id of the judge that waits."""
         return self._judge[0].pid if self._judge and self._judge[0].alive else None
 
     async def prepare(self, env: Mapping[str, str]) -> None:
@@ -328,8 +328,8 @@ class PreforkPool:
         raise AssertionError
 
     async def _waiting_judge(self, job: Job, env: Mapping[str, str], role: child_main.Role) -> Forked | None:
-        """The judge that waits, if it can have the job. Else it is ended before anything of the job begins: no code of an author ever runs
-        beside it, and it holds no memory that such a job measures. The caller holds `_changing`.
+        """Return the judge that waits, if it can have the job. Else end it before anything of the job begins: no code that
+        is not locked ever runs beside it, and it holds no memory that such a job measures. The caller holds `_changing`.
         """
         if self._judge is None:
             return None
@@ -342,7 +342,7 @@ class PreforkPool:
         return None
 
     async def end_judge(self) -> None:
-        """End the judge that waits, if one does; returns when it has ended."""
+        """End the judge that waits, if one does. Return when it has ended."""
         if self._judge:
             async with self._changing:
                 await self._end_judge()
@@ -406,7 +406,9 @@ class PreforkPool:
                     self._spares.append(await self._fork_spare(template))
 
     def judge_follows(self, child: Child, device: int) -> None:
-        """A judge is timing no more: time for the sides of the next one on this GPU, unless another job runs, whose code may not be locked."""
+        """Prepare the next judge for this GPU, because this one has timed its candidate. If another job runs, do nothing: its
+        code may not be locked.
+        """
         if isinstance(child, Forked) and not self._closed:
             self._used()
             task = asyncio.get_running_loop().create_task(self._prepare_judge(child, device))
