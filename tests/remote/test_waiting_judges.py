@@ -25,6 +25,7 @@ from orbit_remote.judge import judge_main, locks
 from orbit_remote.process import program
 from orbit_remote.worker import children, context, prefork
 from tests import cheats
+from tests.processes_check import is_alive
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here"),
@@ -55,7 +56,7 @@ async def finish(child: children.Child) -> c.Finished:
 async def waiting(pool: prefork.PreforkPool, folder: Path) -> int:
     """The process of a judge that waits, because one has timed its candidate."""
     before = await pool.take(cheats.job_of(folder, HONEST), ENV)
-    pool.judge_follows(before, 0)
+    pool.judge_follows(before, 0, lambda: True)
     await asyncio.gather(*pool._renewing)
     await before.close()
     assert pool._judge
@@ -80,37 +81,45 @@ async def test_a_judge_that_waits_gets_the_next_job_its_environment_and_no_other
     assert child.pid == pid
     finished = await finish(child)
     assert (finished.outcome, finished.judged and finished.judged.grade) == ("ok", "referee"), finished
-    assert not any(side.is_running() for side in sides)
+    assert not any(is_alive(side.pid) for side in sides)
     assert pool.waiting_judge is None
     assert not child.folder.exists()
 
 
 async def test_no_code_of_an_author_runs_beside_it(pool, tmp_path):
     pid = await waiting(pool, tmp_path)
-    processes = [psutil.Process(pid), *psutil.Process(pid).children()]
+    processes = [pid, *(side.pid for side in psutil.Process(pid).children())]
     job = Job("1", "run", "triton", "/no/such/folder/kernels.py", "def main(): pass")
     child = await pool.take(job, ENV)
-    assert not any(process.is_running() for process in processes)
+    assert not any(is_alive(process) for process in processes)
     assert pool.waiting_judge is None
-    pool.judge_follows(child, 0)  # whatever it says: it is none
+    pool.judge_follows(child, 0, lambda: True)  # whatever it says: it is none
+    await asyncio.gather(*pool._renewing)
+    assert pool.waiting_judge is None
     judged = await pool.take(cheats.job_of(tmp_path, HONEST), ENV)
-    pool.judge_follows(judged, 0)  # beside the author's job
+    pool.judge_follows(judged, 0, lambda: True)  # beside the author's job
     await asyncio.gather(*pool._renewing)
     assert pool.waiting_judge is None
     for each in (child, judged):
         await each.close()
 
 
-async def test_another_job_that_gets_the_gpu_ends_it(pool, tmp_path):
+async def test_another_job_of_the_worker_ends_it_and_has_none_beside_it(pool, tmp_path):
+    """A program of CUDA, say, which has no process of the pool."""
     pid = await waiting(pool, tmp_path)
     shared = context.Shared(tmp_path)
     shared._spares = pool
-    client = context.WorkerClient(lambda _: None, ENV)
-    async with context.WorkerContext(shared, client, asyncio.sleep).gpu(cheats.job_of(tmp_path, HONEST)):
+    client = context.WorkerContext(shared, context.WorkerClient(lambda _: None, ENV), asyncio.sleep)
+    judged = cheats.job_of(tmp_path, HONEST)
+    async with client.beside_judges(judged):
         assert pool.waiting_judge == pid
-    program_of_cuda = Job("1", "run", "cuda", str(tmp_path / "k.cu"), "")
-    async with context.WorkerContext(shared, client, asyncio.sleep).gpu(program_of_cuda):
+    async with client.beside_judges(Job("1", "run", "cuda", str(tmp_path / "k.cu"), "")):
         assert not psutil.pid_exists(pid)
+        child = await pool.take(judged, ENV)
+        client.judge_follows(child, judged)
+        await asyncio.gather(*pool._renewing)
+        assert pool.waiting_judge is None
+    await child.close()
 
 
 async def test_a_job_for_another_gpu_or_with_another_path_gets_a_judge_of_its_own(pool, tmp_path):
@@ -129,7 +138,7 @@ async def test_where_none_can_wait_the_next_job_has_one_that_did_not(tmp_path):
     none = ENV | {"CUDA_VISIBLE_DEVICES": ""}
     try:
         before = await pool.take(cheats.job_of(tmp_path, HONEST), none)
-        pool.judge_follows(before, 0)
+        pool.judge_follows(before, 0, lambda: True)
         await asyncio.gather(*pool._renewing)
         await before.close()
         failed = pool._judge[0] if pool._judge else None

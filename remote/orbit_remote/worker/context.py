@@ -28,6 +28,7 @@ from orbit_remote.worker.prebuild import Prebuild
 if TYPE_CHECKING:
     from orbit_remote.ncu.report_process import ReportReader
     from orbit_remote.toolchain.front_end import FrontEnds
+    from orbit_remote.worker.children import Child
     from orbit_remote.worker.prefork import PreforkPool
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - not a guessable name: a folder of the user's own is made in it
@@ -64,6 +65,7 @@ class Shared:
         self.leases = Leases(home / "leases")
         self._endings: set[asyncio.Task[None]] = set()
         self._spares: PreforkPool | None = None
+        self._unlocked = 0
         self._reports: ReportReader | None = None
         self._front_ends: FrontEnds | None = None
 
@@ -115,10 +117,20 @@ class Shared:
         if self._spares is not None:
             await self._spares.free()
 
-    async def end_judge(self) -> None:
-        """End a judge that waits with contexts: only another of its kind runs beside it."""
-        if self._spares is not None:
-            await self._spares.end_judge()
+    @asynccontextmanager
+    async def without_judge(self) -> AsyncGenerator[None]:
+        """Let no judge wait meanwhile: code runs that is not locked, or memory of a GPU is measured."""
+        self._unlocked += 1
+        try:
+            if self._spares is not None:
+                await self._spares.end_judge()
+            yield
+        finally:
+            self._unlocked -= 1
+
+    def may_have_judge(self) -> bool:
+        """Say whether a judge may wait: only locked candidates run."""
+        return not self._unlocked
 
     def later(self, ending: Coroutine[Any, Any, None]) -> None:
         """Do later what a job's answer need not wait for. The end of this worker waits for it."""
@@ -191,6 +203,19 @@ class WorkerContext:
 
     def later(self, ending: Coroutine[Any, Any, None]) -> None:
         self._shared.later(ending)
+
+    @asynccontextmanager
+    async def beside_judges(self, job: Job) -> AsyncGenerator[None]:
+        """Let a judge wait meanwhile only if the job's code is locked."""
+        if job.is_refereed:
+            yield
+            return
+        async with self._shared.without_judge():
+            yield
+
+    def judge_follows(self, child: Child, job: Job) -> None:
+        """Prepare the next judge, because this one has timed its candidate."""
+        self.spares.judge_follows(child, job.device, self._shared.may_have_judge)
 
     async def close(self) -> None:
         """The client has left, and its jobs have ended."""
@@ -290,8 +315,6 @@ class WorkerContext:
                     lost=lambda: self.unguarded.add(job.run),
                 )
                 await held.enter_async_context(lease)
-            if not job.is_refereed:
-                await self._shared.end_judge()
             if not in_spare and any(device.exclusive for device in devices):
                 await self._shared.free_gpu()
             yield waited

@@ -100,12 +100,13 @@ class Jobs:
     async def _perform(self, job: Job) -> None:
         """Do a job, and send exactly one Finished, whatever happens."""
         try:
-            if _runs_an_extension(job):
-                from orbit_remote.worker.programs import extension_build
+            async with self._context.beside_judges(job):
+                if _runs_an_extension(job):
+                    from orbit_remote.worker.programs import extension_build
 
-                finished = await extension_build.with_fresh(job, self._context, lambda: self._act(job))
-            else:
-                finished = await self._act(job)
+                    finished = await extension_build.with_fresh(job, self._context, lambda: self._act(job))
+                else:
+                    finished = await self._act(job)
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:

@@ -405,21 +405,23 @@ class PreforkPool:
                 while role not in ("driver", "judge") and len(self._spares) < self._wanted:
                     self._spares.append(await self._fork_spare(template))
 
-    def judge_follows(self, child: Child, device: int) -> None:
-        """Prepare the next judge for this GPU, because this one has timed its candidate. If another job runs, do nothing: its
-        code may not be locked.
+    def judge_follows(self, child: Child, device: int, may: Callable[[], bool]) -> None:
+        """Prepare the next judge for this GPU, because this one has timed its candidate. If another job runs, or if it `may`
+        not wait, do nothing: code that is not locked runs.
         """
-        if isinstance(child, Forked) and not self._closed:
+        if isinstance(child, Forked) and child.role == "judge" and not self._closed:
             self._used()
-            task = asyncio.get_running_loop().create_task(self._prepare_judge(child, device))
+            task = asyncio.get_running_loop().create_task(self._prepare_judge(child, device, may))
             self._renewing.add(task)
             task.add_done_callback(self._renewing.discard)
 
-    async def _prepare_judge(self, before: Forked, device: int) -> None:
+    async def _prepare_judge(self, before: Forked, device: int, may: Callable[[], bool]) -> None:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
                 template = self._template
-                if self._judge or self._running > 1 or template is None or template is not before.template:
+                if self._judge or self._running > 1 or not may():
+                    return
+                if template is None or template is not before.template:
                     return
                 if template.alive:
                     temporary = template.env.get("TMPDIR")

@@ -235,7 +235,7 @@ async def _follow(job: Job, context: WorkerContext, child: Child, *, at_once: bo
                 elif compilations.heard(event):
                     context.send(event)
                 if isinstance(event, c.Stage) and event.why == child_main.TIMED and job.batch:
-                    context.spares.judge_follows(child, job.device)
+                    context.judge_follows(child, job)
             killed = at_once and finished is not None and finished.outcome == "ok"
             if killed:
                 await child.printed()
