@@ -89,7 +89,7 @@ async def test_a_judge_that_waits_gets_the_next_job_its_environment_and_no_other
 async def test_no_code_of_an_author_runs_beside_it(pool, tmp_path):
     pid = await waiting(pool, tmp_path)
     processes = [pid, *(side.pid for side in psutil.Process(pid).children())]
-    job = Job("1", "run", "triton", "/no/such/folder/kernels.py", "def main(): pass")
+    job = Job("1", "run", "triton", "/no/such/folder/kernels.py", "import time\ndef main(): time.sleep(600)")
     child = await pool.take(job, ENV)
     assert not any(is_alive(process) for process in processes)
     assert pool.waiting_judge is None
