@@ -153,7 +153,7 @@ def _between(
     if not begun:
         sides.begin()
         load_torch(job, "a referee needs", device)
-        sides.open()
+        sides.open_contexts()
     contest = Match(
         sides.torch, sides.memory, sides.candidate, sides.reference, job, stage, most_s,
         harness_files.within(reference[1]), harness_files.domain(reference[1]), watch=sides.watch,

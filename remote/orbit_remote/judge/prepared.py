@@ -54,7 +54,7 @@ class PreparedSides:
         sides = cls(own, cache, device, index, waits=True)
         try:
             sides.begin()
-            sides.open()
+            sides.open_contexts()
         except BaseException:
             sides.end()
             raise
@@ -101,7 +101,7 @@ class PreparedSides:
                 )
                 self._parties.append(_begun(orders, name, self.torch))
 
-    def open(self) -> None:
+    def open_contexts(self) -> None:
         """Open this process's context, and wait for theirs. Raises OSError if the judge's means are not there, or if a GPU
         beside what waits has too little memory for others.
         """
