@@ -1,4 +1,4 @@
-"""Python expressions, reduced to the few forms that can make a kernel; any other form is None."""
+"""Python expressions, reduced to the few forms that can make a kernel. Any other form is None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEPTH = 8
 
 
 class NameExpression(NamedTuple):
-    """`a.b.c`"""
+    """A dotted name: `a.b.c`."""
 
     parts: tuple[str, ...]
 
@@ -28,7 +28,7 @@ class CallExpression(NamedTuple):
 
 
 class Either(NamedTuple):
-    """`a if c else b`, `a or b`"""
+    """A choice between expressions: `a if c else b`, `a or b`."""
 
     options: tuple[Expression, ...]
 
@@ -51,14 +51,14 @@ class ImportedName(NamedTuple):
 
 
 class Local(NamedTuple):
-    """The function or class of that number in the outline."""
+    """A function or class, by its number in the outline."""
 
     kind: Literal["function", "class"]
     number: int
 
 
 class Written(NamedTuple):
-    """An expression inside a function, read only when its text can matter."""
+    """An expression inside a function. It is read only when its text can matter."""
 
     text: str
 
@@ -87,7 +87,7 @@ def read(written: str) -> Expression:
 
 
 def parameters_of(signature: Node) -> Iterator[tuple[str, bool]]:
-    """(name, may be left out) of each parameter."""
+    """Yield (name, whether it may be left out) for each parameter."""
     for node in signature.named_children:
         if node.type == "identifier":
             yield text_of(node), False

@@ -1,8 +1,8 @@
-"""What names mean: which decorators and calls make kernels, through imports, aliases and wrappers.
+"""Resolves names: which decorators and calls make kernels, through imports, aliases and wrappers.
 
-Flow is followed as far as a reader follows it: the last binding before a use counts, and with it
-those in branches that may or may not have run. A name that some branch binds to a kernel maker is a
-kernel maker: the other branch is the fall-back for machines without the package.
+Flow is followed as a reader follows it: the last binding before a use counts, and so do those in branches that may
+have run. If some branch binds a name to a kernel maker, the name is a kernel maker: the other branch is the fall-back
+for machines without the package.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LATER = 1 << 60
 
 
 class LookupPlace(NamedTuple):
-    """From where a name is looked up: position counts inside the scope it stands in."""
+    """The place from which a name is looked up. The position counts inside its scope."""
 
     statement: int
     scope: int
@@ -43,15 +43,15 @@ class LookupPlace(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """A dotted path, or a maker of kernels of a language, or a kernel of one."""
+    """The meaning of a name: a dotted path, a maker of kernels of a language, or a kernel of one."""
 
     kind: str
     text: str
 
 
 class Decorated(NamedTuple):
-    """`language` is that of the kernel that a `def` is, empty where it is none. `tuned` says that other kernels cannot
-    call it; `library` is the name of a decorator above that Triton does not know.
+    """What decorators make of a `def`. `language` is that of the kernel, "" if it is none. `tuned` says that other
+    kernels cannot call it. `library` is the name of a decorator above that Triton does not know.
     """
 
     language: str = ""
@@ -92,7 +92,7 @@ class Names:
     # -- questions -----------------------------------------------------------------------------
 
     def decorated(self, statement: int, function: PythonFunction) -> Decorated:
-        """What the decorators of a `def` make of it."""
+        """Return what the decorators of a `def` make of it."""
         place = LookupPlace(statement, function.scope, function.order, function.path)
         language, tuned, library = "", False, ""
         for decorator in function.decorators:
@@ -110,7 +110,7 @@ class Names:
         return Decorated(language, tuned, library) if language else Decorated()
 
     def assigned_language(self, statement: int, assignment: CallAssignment) -> str:
-        """The language of the kernel that `name = call` makes; empty when it makes none."""
+        """Return the language of the kernel that `name = call` makes. Return "" if it makes none."""
         if not assignment.says_maker and self.aliases.isdisjoint(assignment.callees):
             scopes = self.outlines[statement].scopes
             scope = assignment.scope
@@ -127,7 +127,7 @@ class Names:
         return language
 
     def target(self, statement: int, assignment: CallAssignment) -> tuple[int, PythonFunction] | None:
-        """The function of this file that an assignment turns into a kernel."""
+        """Return the function of this file that an assignment turns into a kernel."""
         place = LookupPlace(statement, assignment.scope, assignment.order, assignment.path)
         for name in _innermost(_resolve(assignment.value)):
             for where, value in self._lookup(name, place):
@@ -136,7 +136,7 @@ class Names:
         return None
 
     def _aliases(self) -> set[str]:
-        """Names of the module that may mean a maker though no maker's word is in them."""
+        """Return names of the module that may mean a maker although they contain no maker's word."""
         aliases: set[str] = set()
         for outline in self.outlines:
             if not outline.says_maker and aliases.isdisjoint(outline.words):
@@ -252,7 +252,7 @@ class Names:
         return frozenset(result)
 
     def _function(self, statement: int, index: int) -> Meanings:
-        """A function of the file: a kernel, a wrapper that makes kernels, or neither."""
+        """Return the meaning of a function of the file: a kernel, a wrapper that makes kernels, or neither."""
         if (known := self.functions.get((statement, index))) is not None:
             return known
         self.functions[statement, index] = _NOTHING  # while it is being asked: it may name itself
@@ -270,7 +270,7 @@ class Names:
         return result
 
     def _parameters(self, statement: int, function: PythonFunction) -> tuple[str, ...]:
-        """Of the function and of the functions inside it, whose returns count as its own."""
+        """Return the parameters of the function and of the functions inside it, whose returns count as its own."""
         scopes = self.outlines[statement].scopes
         inside = {function.body_scope}
         names = list(scopes[function.body_scope].parameters)
@@ -281,7 +281,7 @@ class Names:
         return tuple(names)
 
     def _wraps(self, value: Expression, place: LookupPlace, parameters: tuple[str, ...]) -> str:
-        """The language when `value` makes a kernel of a parameter, or is a maker itself."""
+        """Return the language if `value` makes a kernel of a parameter, or is a maker itself."""
         value = _resolve(value)
         if self.depth > _DEPTH:
             return ""
@@ -321,7 +321,7 @@ class Names:
             self.depth -= 1
 
     def _made(self, value: Expression, place: LookupPlace) -> str:
-        """The language of the kernel that is made in a call: not of one that it merely takes.
+        """Return the language of the kernel that is made in a call. A kernel that the call only takes does not count.
 
         `tuned = triton.autotune(...)(kernel)` is the same kernel under another name.
         """
@@ -334,7 +334,7 @@ class Names:
         return next(filter(None, (self._made(argument, place) for argument in value.arguments)), "")
 
     def _of_parameter(self, value: Expression, place: LookupPlace) -> bool:
-        """Whether a call works on a parameter of the functions around it: on no kernel in particular."""
+        """Say whether a call works on a parameter of the functions around it, and so on no particular kernel."""
         scopes = self.outlines[place.statement].scopes
         parameters: set[str] = set()
         scope = place.scope
@@ -346,7 +346,7 @@ class Names:
     # -- lookup --------------------------------------------------------------------------------
 
     def _lookup(self, name: str, place: LookupPlace) -> list[tuple[LookupPlace, Expression]]:
-        """What `name` may be bound to at `place`, each with the place where it was bound."""
+        """Return what `name` may be bound to at `place`, each with the place where it was bound."""
         outline = self.outlines[place.statement]
         statement, scope, order, path = place
         first = True
@@ -416,7 +416,7 @@ class Names:
 
 
 def _reach(binding: Path, use: Path) -> str:
-    """Whether a binding on one branch is seen from another: always, maybe or never."""
+    """Return whether a binding on one branch is seen from another: always, maybe or never."""
     for i, (statement, arm, exclusive) in enumerate(binding):
         if i >= len(use) or use[i][0] != statement:
             return "maybe"
@@ -430,7 +430,7 @@ def _resolve(expression: Expression) -> Expression:
 
 
 def _innermost(expression: Expression) -> Iterator[str]:
-    """Names that are arguments, the most deeply nested call's first."""
+    """Yield the names that are arguments, those of the most deeply nested call first."""
     if isinstance(expression, CallExpression):
         for argument in expression.arguments:
             yield from _innermost(argument)

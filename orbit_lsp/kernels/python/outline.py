@@ -19,7 +19,7 @@ Path = tuple[tuple[int, int, bool], ...]
 
 
 class Binding(NamedTuple):
-    """A name's meaning from the statement number `order` on."""
+    """The meaning of a name from the statement number `order` on."""
 
     order: int
     path: Path
@@ -28,7 +28,7 @@ class Binding(NamedTuple):
 
 @dataclass(slots=True)
 class PythonScope:
-    """Known by its place among the outline's scopes: the region itself is 0, whose parent is -1."""
+    """A scope. It is known by its place among the outline's scopes: the region itself is 0, and its parent is -1."""
 
     kind: Literal["module", "function", "class"]
     parent: int
@@ -40,7 +40,7 @@ class PythonScope:
 
 @dataclass(slots=True)
 class PythonFunction:
-    """A `def`. `pieces` are those of the outline that make it up: its own, then those of the functions in it."""
+    """A `def`. `pieces` are the outline's pieces that belong to it: its own, then those of the functions in it."""
 
     name: str
     scope: int
@@ -70,7 +70,7 @@ class Class:
 
 @dataclass(slots=True)
 class CallAssignment:
-    """`name = value` where the value is a call: the form in which a kernel can be made."""
+    """`name = value` with a call as the value: a kernel can be made in this form."""
 
     name: str
     value: Expression
@@ -105,7 +105,9 @@ class LaunchSite(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """A file may have 200,000: what is empty is shared, since each container takes memory and time of the collector."""
+    """What is known of a region. A file may have 200,000 regions, so empty containers are shared: each takes memory,
+    and time of the collector.
+    """
 
     scopes: tuple[PythonScope, ...]
     functions: tuple[PythonFunction, ...]

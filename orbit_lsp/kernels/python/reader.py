@@ -1,4 +1,4 @@
-"""The outlines of a file's regions -> its `Scan`: which functions are kernels, who calls whom, digests."""
+"""Makes the `Scan` of a file from the outlines of its regions: which functions are kernels, who calls whom, digests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PieceId = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class _Found:
-    """A kernel on its way to a `Kernel`."""
+    """A kernel that was found, before it becomes a `Kernel`."""
 
     region: int
     source: PythonFunction | CallAssignment
@@ -47,8 +47,8 @@ class _Found:
 
 
 class OutlineReader:
-    """Reads one file's outlines again and again. Kernels are found anew in what changed, and everywhere if that
-    means something else to the other regions.
+    """Reads one file's outlines again and again. Kernels are looked for again in what changed, and everywhere if the
+    change means something else to the other regions.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,9 @@ class OutlineReader:
             )
 
     def _assigned(self, region: int, assignment: CallAssignment, dsl: str) -> _Found | None:
-        """The kernel of `k = jit(f)`; of `f = jit(f)` it is the `def`. None where that is one already."""
+        """Return the kernel of `k = jit(f)`. For `f = jit(f)` it is the `def`. Return None if that is a kernel
+        already.
+        """
         outline = self._outlines[region]
         pieces: tuple[PieceId, ...] = ()
         words = frozenset[str]()
@@ -208,7 +210,7 @@ class OutlineReader:
         return result
 
     def _said_by_host(self, names: set[str], owned: dict[int, set[int]]) -> set[str]:
-        """Those of `names` that also occur in code outside kernels, or in `__all__`."""
+        """Return those of `names` that also occur in code outside of kernels, or in `__all__`."""
         asked = names | {f".{name}" for name in names}
         host_names: set[str] = set()
         for i, outline in enumerate(self._outlines):
@@ -259,7 +261,7 @@ class OutlineReader:
         return (*(name for name in ENTRIES if bare.get(name)), *((MAIN_GUARD,) if guarded else ()))
 
     def _digests(self, functions: Sequence[_Found], owned: dict[int, set[int]]) -> Iterator[str]:
-        """Of a kernel's own pieces, those of what it calls, and everything that belongs to no kernel."""
+        """Yield digests of a kernel's own pieces, of what it calls, and of everything that belongs to no kernel."""
         host, functions_of_host = blake2b(digest_size=16), blake2b(digest_size=16)
         for i, outline in enumerate(self._outlines):
             own = owned.get(i, ())
@@ -281,7 +283,7 @@ class OutlineReader:
             yield total.hexdigest()
 
     def _specs(self, function: _Found) -> tuple[str, ...]:
-        """The `# orbit:` lines above a kernel; the region before may end with them."""
+        """Return the `# orbit:` lines above a kernel. They may be the end of the region before."""
         own = function.source.comments
         whole = function.source.whole
         if function.region and (whole.line, whole.column) == (0, 0):
@@ -290,7 +292,9 @@ class OutlineReader:
 
 
 def _without_makers(kernels: list[_Found]) -> Iterator[_Found]:
-    """TileLang's `jit` may stand on a function that makes and returns the kernel: the inner one counts."""
+    """Drop makers: TileLang's `jit` may stand on a function that makes and returns the kernel. Then only the inner
+    function counts.
+    """
     for kernel in kernels:
         inner = (other for other in kernels if other is not kernel and other.dsl == kernel.dsl == "tilelang")
         if not any(_is_inside(other.source.whole, kernel.source.whole) for other in inner):

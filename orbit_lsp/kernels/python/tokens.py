@@ -1,7 +1,7 @@
-"""Python text -> its tokens, in pieces. What two texts must share to count as the same code.
+"""Returns the tokens of a Python text in pieces: what two texts must share to count as the same code.
 
-Comments, blank lines, spacing inside a line and line breaks inside brackets leave no trace; the
-nesting of indentation does, its width does not. Tolerant: every text has tokens.
+Comments, blank lines, spacing inside a line and line breaks inside brackets do not count. The nesting of indentation
+counts, its width does not. It accepts every text.
 """
 
 from __future__ import annotations
@@ -110,6 +110,6 @@ _DEPTHS = [f"\n{depth}" for depth in range(200)]
 
 @lru_cache(maxsize=256)
 def _width(line_start: str) -> int:
-    """Of the indentation after the last line end; a form feed starts it anew, as in CPython."""
+    """Return the width of the indentation after the last line end. A form feed starts it anew, as in CPython."""
     indentation = re.split(r"[\n\f]", line_start)[-1].rstrip("\r")
     return len(indentation.expandtabs(_TAB))

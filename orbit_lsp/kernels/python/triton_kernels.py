@@ -24,7 +24,7 @@ from orbit_remote.common import limits
 
 
 def scan(text: str) -> Scan:
-    """Every kernel of a Python file; never raises."""
+    """Return every kernel of a Python file; never raises."""
     return TritonTracker().scan(text)
 
 
@@ -76,9 +76,10 @@ _TARGET = re.compile(r"\s*+(?:[^\W\d]\w*+\s*=(?!=))?")
 
 
 def clean(text: str) -> str:
-    """What the parser can read, character for character: lone CRs end lines, NULs are blanks.
+    """Return a text that the parser can read, with the same number of characters: lone CRs end lines, NULs are
+    blanks.
 
-    A long line becomes a string that stands for its content, assigned to what it was assigned to.
+    A long line becomes a string that stands for its content, assigned to the line's own name.
     """
     if "\r" in text or "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
         text = _UNUSUAL.sub(lambda match: {"\r": "\n", "\0": " "}.get(match[0], "\ufffd"), text)
@@ -97,7 +98,9 @@ def clean(text: str) -> str:
 
 
 def _long_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where they start and end. Each holds a whole window of half its length, so only those are looked at."""
+    """Yield where long lines start and end. Each holds a whole window of half its length, so only such windows are
+    looked at.
+    """
     end = 0
     for window in range(0, len(text), _LONG // 2):
         if window >= end and text.find("\n", window, window + _LONG // 2) < 0:
@@ -112,7 +115,7 @@ def _long_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def keep(before: str, old: Scan, text: str, fresh: Scan) -> Scan:
-    """`fresh`, with the kernels of `old` that vanished though nobody touched their headers."""
+    """Return `fresh` with the kernels of `old` that vanished although nobody touched their headers."""
     old_lines, new_lines = before.split("\n"), text.split("\n")
     by = len(new_lines) - len(old_lines)
     entries = tuple(
@@ -146,7 +149,7 @@ def keep(before: str, old: Scan, text: str, fresh: Scan) -> Scan:
 
 
 def _same_header(kernel: Kernel, old: list[str], new: list[str], shift: int) -> bool:
-    """Whether the lines from the first decorator through the name stand `shift` lines below where they stood."""
+    """Say whether the lines from the first decorator through the name stand `shift` lines below where they stood."""
     top, first, column = kernel.whole.line, kernel.line, kernel.name_span.end_column
     return (
         top + shift >= 0

@@ -65,7 +65,7 @@ _STRING = re.compile(r"""["']([^"'\\\n]*)["']""")
 
 
 def unread(text: str) -> Outline:
-    """Of a region behind a limit: nothing is known of it but when it changes."""
+    """Return the outline of a region behind a limit: it is only known when it changes."""
     piece = OutlinePiece(_digest([text]), _NOTHING, -1)
     return Outline(
         (PythonScope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, False, (), _NOTHING, False, (), False,
@@ -482,7 +482,7 @@ class SyntaxWalk:
 
 
 def _moved(span: Span, row: int, column: int) -> Span:
-    """Converts string positions to region positions; the string's first line begins at `column`."""
+    """Convert string positions to region positions. The string's first line begins at `column`."""
     return Span(
         span.line + row,
         span.column + (0 if span.line else column),
@@ -492,7 +492,9 @@ def _moved(span: Span, row: int, column: int) -> Span:
 
 
 def _digest(tokens: list[str]) -> bytes:
-    """Nothing for nothing: what surrounds a kernel is as if the kernel were not there."""
+    """Return the digest of tokens, or nothing for no tokens: the surroundings of a kernel have the same digest
+    without it.
+    """
     return blake2b(_joined(tokens), digest_size=16).digest() if tokens else b""
 
 
@@ -502,7 +504,7 @@ def _joined(tokens: list[str]) -> bytes:
 
 
 def _own_names(body: PythonScope) -> set[str]:
-    """Parameters and variables, which mean no function of the module; but `total = total(x)` calls one."""
+    """Return parameters and variables: they mean no function of the module. But `total = total(x)` calls one."""
     called = {
         name
         for name, bindings in body.bindings.items()

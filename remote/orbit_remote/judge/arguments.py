@@ -12,7 +12,7 @@ from orbit_remote.judge.memory import ALIGNED
 
 
 class UnfitValueError(ValueError):
-    """A value that cannot be passed to another process, or a description of one that is not believed."""
+    """A value cannot be passed to another process, or a description of one is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,15 @@ class Leaf:
 
 
 def leaf_of(tensor: Any) -> Leaf:
-    """The shape and the strides (in elements) of a tensor, and its size in bytes."""
+    """Return the shape and the strides (in elements) of a tensor, and its size in bytes."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Leaf(dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.numel() * tensor.element_size())
 
 
 def dense(torch: Any, tensor: Any) -> Any:
-    """The tensor itself where its bytes have no gaps and no order of their own, else a copy. Raises UnfitValueError."""
+    """Return the tensor itself if its bytes have no gaps and no order of their own, else a copy. Raises
+    UnfitValueError.
+    """
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise UnfitValueError(f"a {type(tensor).__name__} is no plain torch.Tensor")
     if tensor.layout != torch.strided or tensor.is_quantized:
@@ -47,7 +49,7 @@ def dense(torch: Any, tensor: Any) -> Any:
 
 
 def pack(torch: Any, value: Any, take: Callable[[Any], int]) -> Any:
-    """JSON for a value; `take` keeps a tensor and returns its number. Raises UnfitValueError."""
+    """Return JSON for a value. `take` keeps a tensor and returns its number. Raises UnfitValueError."""
     if isinstance(value, torch.Tensor):
         return {"tensor": take(value)}
     if isinstance(value, list | tuple):
@@ -87,7 +89,9 @@ def unpack(torch: Any, packed: Any, tensors: Sequence[Any]) -> Any:
 
 
 def claimed(leaf: Any) -> Leaf:
-    """What a side says of a tensor, checked: its sizes agree with each other. Raises UnfitValueError."""
+    """Return what a side says of a tensor, after checking that its sizes agree with each other. Raises
+    UnfitValueError.
+    """
     try:
         read = Leaf(str(leaf["dtype"]), tuple(leaf["shape"]), tuple(leaf["strides"]), leaf["size"])
         sizes = all(type(n) is int and 0 <= n < 1 << 40 for n in (*read.shape, *read.strides, read.size))
@@ -104,7 +108,7 @@ def claimed(leaf: Any) -> Leaf:
 
 
 def tensor_in(torch: Any, leaf: Leaf, data: Any) -> Any:
-    """A tensor over the bytes of `data`, from their beginning. Raises UnfitValueError."""
+    """Return a tensor over the bytes of `data`, from their beginning. Raises UnfitValueError."""
     dtype: Any = getattr(torch, leaf.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise UnfitValueError(f"{leaf.dtype} is no type of torch")
@@ -126,7 +130,7 @@ def written(leaves: Sequence[Leaf]) -> list[dict[str, Any]]:
 
 
 def starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
-    """Where each tensor begins, in bytes, the first at `start`."""
+    """Return where each tensor begins, in bytes, the first at `start`."""
     places: list[int] = []
     for leaf in leaves:
         places.append(start)

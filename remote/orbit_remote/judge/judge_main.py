@@ -1,7 +1,8 @@
-"""The judge's process: a job's KernelBench file against its reference, each side forked, locked and asked call by call.
+"""The judge's process: it judges a job's KernelBench file against its reference. Each side is forked, locked and
+asked call by call.
 
-This process runs no code of either side. It is forked from the worker's template, which has imported torch, so that it and
-its sides begin in milliseconds; CUDA begins later in each process, because it does not survive a fork.
+This process runs no code of either side. It is forked from the worker's template, which has imported torch, so that
+it and its sides begin in milliseconds. CUDA begins later in each process, because it does not survive a fork.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def serve(
 
 
 def _by_author(job: Job, send: Send, cache: Path, error: str) -> int:
-    """The same job in a new process, whose grade is `author`: CUDA may have begun in this one. The answer says why there was no referee."""
+    """Do the same job in a new process, with the grade `author`: CUDA may have begun in this one. The answer says why
+    there was no referee.
+    """
     why = f"author: the candidate's code shared the process that measured it, because this machine cannot judge from outside: {error}"
     with content_store.temporary("orbit-job-") as folder:
         command = child_main.command(folder, cache, replace(job, start=ContractStart()))
@@ -126,7 +129,7 @@ def judge(
 
 
 def _unfit(job: Job, kept: harness_files.KeptContract | None) -> str:
-    """Why there is nothing to judge; empty where there is."""
+    """Return why there is nothing to judge. Return "" if there is."""
     if kept is None or kept.kind != "kernelbench":
         return "a referee judges a file with ModelNew (KernelBench's contract); this one has none"
     path = harness_files.model_file(Path(job.path))

@@ -1,7 +1,7 @@
-"""What this process can no longer do once it is locked, by Linux's own means: Landlock, seccomp and limits. Linux.
+"""Locks this process by Linux's own means: Landlock, seccomp and limits. Linux only.
 
-Landlock holds for threads that begin after it, so it is set before CUDA starts any; the filter of system calls is
-given to all threads at once, after CUDA has made its sockets. A lock that this kernel lacks is named, not assumed.
+Landlock holds for threads that begin after it, so it is set before CUDA starts any. All threads get the filter of
+system calls at once, after CUDA has made its sockets. A lock that this kernel lacks is named, not assumed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROCESSES: Final = 1024
 
 @dataclass(slots=True)
 class Locks:
-    """In words: what holds, and what does not here."""
+    """The locks in words: which hold, and which do not here."""
 
     held: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
@@ -58,8 +58,8 @@ _NOBODY: Final = 65534
 
 
 def become_nobody(locks: Locks, folder: Path) -> bool:
-    """Where this process is root's: another user, who owns `folder` and nothing else of the machine. False where it stays
-    the same one, as where Python itself lies in a folder that others may not enter.
+    """Become another user, who owns `folder` and nothing else of the machine, if this process is root's. Return False
+    if it stays the same user, as when Python itself lies in a folder that others may not enter.
     """
     what = "another user, who owns no file but in its folder"
     closed = next((place for place in (*_PYTHON, str(Path(__file__))) if not _open_to_all(Path(place))), "")
@@ -79,7 +79,7 @@ def become_nobody(locks: Locks, folder: Path) -> bool:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether every folder on the way to it may be entered by others."""
+    """Say whether others may enter every folder on the way to a path."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
 
 
@@ -96,7 +96,7 @@ _PYTHON: Final = (
 
 
 def limit(locks: Locks) -> None:
-    """Memory, size of a file, processes; no core files."""
+    """Limit memory, the size of files, and processes. There are no core files."""
     import resource
 
     wanted = (
@@ -171,7 +171,7 @@ _WAYS_TO_A_GPU: Final = ("/dev/dxg",)
 
 
 def devices(*, gpus: bool = True) -> list[str]:
-    """Files below /dev that are written to: GPUs, and what every program expects."""
+    """Return the files below /dev that are written to: GPUs, and what every program expects."""
     own = [f"/dev/{name}" for name in _DEVICES]
     if not gpus:
         return [name for name in own if name not in _WAYS_TO_A_GPU]
@@ -179,7 +179,7 @@ def devices(*, gpus: bool = True) -> list[str]:
 
 
 def readable() -> list[str]:
-    """What Python, torch and the compilers are made of. No home, and no folder of temporary files."""
+    """Return what Python, torch and the compilers are made of. No home is among it, and no folder of temporary files."""
     places = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/run/nvidia-persistenced"]
     places += [f"/etc/{name}" for name in _ETC] + [f"/proc/{name}" for name in _PROC]
     places += [
@@ -200,8 +200,8 @@ FILES: Final = "files: only its own folder is written, and only system, Python a
 
 
 def confine(locks: Locks, reads: Iterable[str], writes: Sequence[str], *, gpus: bool = True) -> None:
-    """From here on, files outside `reads` and `writes` are not to be opened, nor processes outside to be traced. Without `gpus`,
-    no GPU either.
+    """Confine this process: it cannot open files outside of `reads` and `writes`, nor trace processes outside.
+    Without `gpus`, it has no GPU either.
     """
     version, error = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     what = FILES
@@ -268,7 +268,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def refuse_calls(locks: Locks) -> None:
-    """No network, no other process, for every thread of this process and all that it starts."""
+    """Refuse network and other processes, for every thread of this process and all that it starts."""
     what = "no network, no sockets, no other process, no clock"
     known = _ARCHITECTURES.get(platform.machine())
     if known is None:
@@ -284,7 +284,7 @@ def refuse_calls(locks: Locks) -> None:
 
 
 def _filter(audit: int, column: int, own: int) -> list[tuple[int, int, int, int]]:
-    """Instructions of BPF: (code, jump if true, jump if false, value)."""
+    """Return instructions of BPF: (code, jump if true, jump if false, value)."""
     steps = [
         (_LOAD, 0, 0, 4), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _EPERM),
         (_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _EPERM),

@@ -1,11 +1,15 @@
-"""The judge's work: calls with new arguments at other addresses, three clocks, every output compared, nothing taken on trust.
+"""The judge's work: calls with new arguments at other addresses, three clocks, every output compared, nothing taken
+on trust.
 
-In each round a call of the reference's process that launches one kernel of known length, one of the candidate and one of the
-reference take turns: the first, less that length, is what a call takes besides its kernels. The candidate's
-arguments come when its call has been launched and waits for a gate; its outputs are read here before the reference
-computes what was expected. So that the place in a round favours no side, a coin draws in each round which call of the reference the
-candidate's is compared with: that one, or one before the candidate's, with the arguments of the round before. A side that waits for the GPU within a call cannot wait for a gate: then, and for all
-sides alike, a call is timed from the judge's word to the end of everything, the host's part included.
+In each round three calls take turns: one of the reference's process that launches one kernel of known length, one of
+the candidate, and one of the reference. The first, less that length, is what a call takes besides its kernels. The
+candidate's arguments come when its call has been launched and waits for a gate. Its outputs are read here before the
+reference computes what was expected. The place in a round must favour no side. So a coin decides in each round with
+which call of the reference the candidate's is compared: that one, or one before the candidate's, with the arguments
+of the round before.
+
+A side that waits for the GPU within a call cannot wait for a gate. Then, for all sides alike, a call is timed from
+the judge's word to the end of everything, with the host's part.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ _RECORDED: Final = 3
 
 
 class UnjudgedError(Exception):
-    """What was handed in cannot be judged by these means; the sentence says why."""
+    """What was handed in cannot be judged by these means. The sentence says why."""
 
 
 class Match:
@@ -76,7 +80,7 @@ class Match:
         coin: random.Random | None = None,
         watch: Stopwatch | None = None,
     ) -> None:
-        """`coin` draws which call of a round is timed first: none that a side could foresee."""
+        """Make a match. `coin` decides which call of a round is timed first; no side can foresee it."""
         self._coin = coin or random.SystemRandom()
         self._torch = torch
         self._within = within
@@ -169,8 +173,8 @@ class Match:
         return min(room, max(_ARENA_LEAST, _SPARE * known)) if known else room
 
     def _adopt(self) -> bool:
-        """Give the candidate the parameters of Model, once, if it made others that these fit. A candidate whose answers are right keeps its
-        own, which it may have laid out otherwise.
+        """Give the candidate the parameters of Model, once, if it made others that these fit. A candidate whose
+        answers are right keeps its own, which it may have laid out differently.
         """
         if self.result.adopted or not any(checked.check.elements for checked in self.result.checks):
             return False
@@ -182,7 +186,9 @@ class Match:
         return bool(self.result.adopted)
 
     def _calibrate(self) -> None:
-        """What calls of the reference's process take, while there is no code of the candidate that could keep the GPU busy."""
+        """Measure calls of the reference's process while there is no code of the candidate that could keep the GPU
+        busy.
+        """
         given = self._arguments_of(secrets.randbits(48))
         for _ in range(_WARM):
             self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
@@ -251,13 +257,13 @@ class Match:
         return verdict.clocks(*self._taken(gated))
 
     def _taken(self, gated: bool) -> tuple[verdict.Samples, verdict.Baseline, verdict.Baseline]:
-        """The candidate's calls, and those that `verdict.clocks` compares them with."""
+        """Return the candidate's calls, and those with which `verdict.clocks` compares them."""
         own = samples([times for times, _ in self._own])
         return own, self._now.baseline(), self._first[gated].baseline()
 
     def _length_of_known(self, given: Given) -> int:
-        """Nanoseconds of the known kernel in calls like those that are timed: after a pause and with a cold L2 it takes longer. 0 where
-        kernels cannot be recorded.
+        """Return the nanoseconds of the known kernel in calls like those that are timed: after a pause and with a
+        cold L2 it takes longer. Return 0 if kernels cannot be recorded.
         """
         recording, _ = self._reference.ask({"do": "record"})
         if not recording["records"]:
@@ -271,13 +277,13 @@ class Match:
         return known_ns
 
     def _empty(self, given: Given, *, gated: bool) -> Times:
-        """By each clock, what a call of the reference's process takes besides its kernel."""
+        """Return, by each clock, what a call of the reference's process takes besides its kernel."""
         flags_ns, gate_ns, verified_ns = self._call(self._reference, given, gated=gated, null=True).times
         known_ns = self._known_ns if gated else 0
         return flags_ns - known_ns, gate_ns - known_ns, verified_ns - known_ns
 
     def _round(self, *, gated: bool, timed: bool) -> SideCall | None:
-        """One call of each side; the candidate's, or None where its answer was wrong."""
+        """Call each side once. Return the candidate's call, or None if its answer was wrong."""
         given = self._arguments_of(secrets.randbits(48))
         empty = self._empty(given, gated=gated) if timed else None
         first = measure.in_drawn_order((self._candidate, self._reference), self._coin)[0]
@@ -444,7 +450,7 @@ class Match:
         taken: Sequence[Any],
         null: bool,
     ) -> None:
-        """Own copies of the outputs; then poison where they were, so that no call finds an earlier one's answer."""
+        """Keep own copies of the outputs. Then poison their memory, so that no call finds an earlier one's answer."""
         for output, at, values in zip(outputs, sampled, taken, strict=True):
             output.copy = output.data.clone()
             if (
@@ -489,7 +495,9 @@ class Match:
     # -- afterwards ---------------------------------------------------------------------------------
 
     def _afterwards(self) -> None:
-        """What is looked at once the times are taken: precision, arguments beyond the author's, kernels by name, late writes, bandwidth."""
+        """Check what is checked after the times are taken: precision, arguments beyond the author's, kernels by name,
+        late writes, bandwidth.
+        """
         result, gated = self.result, self.result.gated
         during = result.watch.during
         with during("precision"):
@@ -514,7 +522,7 @@ class Match:
             self._last_looks(given)
 
     def _last_looks(self, given: Given) -> None:
-        """Kernels by name, late writes, bandwidth, a GPU that is kept busy."""
+        """Check kernels by name, late writes, bandwidth, and a GPU that is kept busy."""
         result = self.result
         if self._memory.gates:
             for _ in range(_RECORDED):
@@ -530,7 +538,7 @@ class Match:
             result.late = result.late or self._busy()
 
     def _busy(self) -> str:
-        """Why the candidate is suspicious of keeping the GPU busy outside its calls; empty where it is not."""
+        """Return why the candidate is suspected of keeping the GPU busy outside its calls. Return "" if it is not."""
         result, own = self.result, [placing for _, placing in self._own]
         why = verdict.busy(own, self._now.placing, self._first[result.gated].placing)
         if result.gated:
@@ -538,7 +546,7 @@ class Match:
         return why
 
     def _precision(self, call: SideCall, expected: SideCall) -> None:
-        """Of outputs of `float32`, whose reference has just been called."""
+        """Check the precision of outputs of `float32`. The reference has just been called for them."""
         singles = [at for at, output in enumerate(expected.outputs) if output.leaf.dtype == "float32"]
         if not singles or self._wrong():
             return
@@ -556,7 +564,9 @@ class Match:
     # -- arguments beyond the author's ---------------------------------------------------------------
 
     def _beyond(self, expected: SideCall, gated: bool) -> None:
-        """Each call looks to the candidate like those that were timed, and it cannot know that these are over."""
+        """Ask about arguments beyond the author's. To the candidate each call looks like those that were timed, and
+        it cannot know that these are over.
+        """
         if self._within and self._within.anything:
             return
 
@@ -580,7 +590,9 @@ class Match:
         self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))
 
     def _answered(self, call: SideCall) -> Answered:
-        """The judge's copies of a call's outputs. Raises SideFailedError for a candidate's that are no tensors."""
+        """Return the judge's copies of a call's outputs. Raises SideFailedError for outputs of the candidate that are
+        no tensors.
+        """
         names = tuple(output.name for output in call.outputs)
         try:
             return Answered(
@@ -591,7 +603,9 @@ class Match:
             raise SideFailedError(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
 
     def _exactly(self, noise: float) -> Answered:
-        """The reference in double precision, with the arguments of its last call. Raises SideFailedError."""
+        """Return the reference's answer in double precision, with the arguments of its last call. Raises
+        SideFailedError.
+        """
         answer, descriptors = self._reference.ask(self._last | {"do": "precise", "noise": noise})
         outputs = self._read(self._reference, answer, descriptors)
         for output in outputs:

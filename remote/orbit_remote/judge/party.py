@@ -1,4 +1,4 @@
-"""A side as the judge holds it: its process, and the talk with it."""
+"""A side as the judge sees it: its process, and the messages with it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Times = tuple[int, int, int]
 
 
 class SideFailedError(Exception):
-    """A side did not do what was asked; `reference` says which of the two."""
+    """A side did not do what was asked. `reference` says which of the two."""
 
     def __init__(self, failure: c.Failure, reference: bool) -> None:
         super().__init__(failure.message)
@@ -40,7 +40,9 @@ class SideFailedError(Exception):
 
 @dataclass(slots=True)
 class Party:
-    """`page` has the flags that both processes see. `ends`: when the run's limit is over, by the monotonic clock."""
+    """A side. `page` has the flags that both processes see. `ends` is when the run's limit is over, by the monotonic
+    clock.
+    """
 
     name: str
     channel: Channel
@@ -57,8 +59,8 @@ class Party:
 
     @contextlib.contextmanager
     def still(self) -> Generator[None]:
-        """Its process and all that it has started are stopped meanwhile, so that none launches kernels in the other side's call.
-        Kernels that wait on the GPU already go on. Raises SideFailedError.
+        """Stop its process and all that it has started during the block, so that none launches kernels in the other
+        side's call. Kernels that already wait on the GPU go on. Raises SideFailedError.
         """
         stopped = [self.pid]
         os.kill(self.pid, signal.SIGSTOP)
@@ -112,8 +114,9 @@ class Party:
         return answer, descriptors
 
     def until(self, word: int, pause: Callable[[], None], *, answered: bool) -> int | None:
-        """Until a flag says that the call has begun or ended, or the side says something else: when the flag was seen, in
-        nanoseconds, and None where the end, or something else, was seen without it. Raises SideFailedError.
+        """Wait until a flag says that the call has begun or ended, or the side says something else. Return when the
+        flag was seen, in nanoseconds. Return None if the end, or something else, was seen without it. Raises
+        SideFailedError.
         """
         looks, asked, since = 0, False, time.monotonic()
         while self._flag(word) < self.number:
@@ -139,7 +142,7 @@ class Party:
         return seen
 
     def _until_stopped(self) -> None:
-        """Or until it has ended, which whatever is asked of it next reports."""
+        """Wait until it has stopped, or ended. The next question reports its end."""
         limit = time.monotonic() + _STOPPED_S
         while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             if time.monotonic() > limit:
@@ -148,7 +151,7 @@ class Party:
             time.sleep(2e-5)
 
     def left(self) -> float:
-        """Seconds until the run's limit is over."""
+        """Return the seconds until the run's limit is over."""
         return self.ends - time.monotonic()
 
     def _flag(self, word: int) -> int:
@@ -168,7 +171,7 @@ class Party:
 
 
 def _failure(claim: Any) -> c.Failure:
-    """A side's own account: its words, and a category that it may name."""
+    """Return a side's own account: its words, and a category that it may name."""
     try:
         failure = codec.build(c.Failure, claim)
     except (ValueError, TypeError):
@@ -179,7 +182,7 @@ def _failure(claim: Any) -> c.Failure:
 
 
 def _status(pid: int) -> str:
-    """How a process ended, in words; empty where it has not."""
+    """Return how a process ended, in words. Return "" if it has not."""
     try:
         deadline = time.monotonic() + 1
         while (ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:

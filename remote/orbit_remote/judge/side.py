@@ -1,7 +1,7 @@
-"""One side's process: the candidate's code or the reference's, carried out as the judge asks, call by call.
+"""One side's process: it runs the candidate's code or the reference's, as the judge asks, call by call.
 
-Nothing that is said from here is believed by itself. The code that is measured shares this process, so whatever stands
-here can be changed by it: the judge makes the inputs, keeps the clock and compares the outputs elsewhere. The memory for the
+Nothing that this process says is believed by itself. The code that is measured shares it, and can change whatever
+stands here. So the judge makes the inputs, keeps the clock and compares the outputs elsewhere. The memory for the
 arguments is allocated here, before that code is imported, and the judge writes to it.
 """
 
@@ -94,7 +94,7 @@ class Side:
         self._recorder: Any = recorder.Nothing()
 
     def serve(self) -> None:
-        """Until the judge has gone."""
+        """Serve until the judge has gone."""
         try:
             self._prepare()
         except Exception as error:  # noqa: BLE001 - whatever the driver raises: nothing of others has run yet
@@ -116,7 +116,7 @@ class Side:
         return {"unable": f"{self._orders.role}: {type(error).__name__}: {error}"[:_WORDS]}
 
     def _prepare(self) -> None:
-        """Folders of its own, limits, the recorder; and then the files of others are out of reach."""
+        """Prepare folders of its own, limits and the recorder. After this, the files of others are out of reach."""
         folder = self._orders.folder
         home = {
             "HOME": ".",
@@ -281,7 +281,7 @@ class Side:
         return {"made": True}
 
     def _adopt(self, seed: int) -> str:
-        """Put Model's parameters, which this process can make itself, in the place of the candidate's; returns how they fit."""
+        """Replace the candidate's parameters by Model's, which this process can make itself. Return how they fit."""
         model = kernelbench.model_class(
             self._torch, self._source, "Model", Path(self._given_task.reference[0]).name
         )
@@ -330,7 +330,7 @@ class Side:
         return {"arguments": packed, "how": self._draws.how, **answer}, own
 
     def _given(self, message: Message) -> Any:
-        """The arguments of a call, where the judge puts them."""
+        """Return the arguments of a call, at the place where the judge puts them."""
         leaves = [arguments.claimed(value) for value in message["leaves"]]
         starts = message["starts"]
         tensors = [
@@ -399,12 +399,12 @@ class Side:
         return leaves
 
     def _wait_for_go(self, number: int) -> None:
-        """The judge's word that the clock runs; it comes as soon as the arguments are in place."""
+        """Wait for the judge's word that the clock runs. It comes as soon as the arguments are in place."""
         while int.from_bytes(self._page[0:4], "little") < number:
             self._memory.pause()
 
     def _precisely(self, message: Message) -> tuple[Message, tuple[int, ...]]:
-        """The reference in double precision on the same arguments."""
+        """Compute the reference in double precision on the same arguments."""
         import copy
 
         torch = self._torch
@@ -430,7 +430,9 @@ class Side:
         return {"leaves": leaves}, tuple(descriptors)
 
     def _known_ns(self) -> int:
-        """The length of the known kernel in the calls that have been recorded, which end with it; 0 where none was recorded."""
+        """Return the length of the known kernel in the recorded calls, which end with it. Return 0 if none was
+        recorded.
+        """
         self._memory.wait()
         launches = [launch for launch in self._recorder.fresh() if launch.timed]
         self._recorder.record("nothing")
@@ -483,7 +485,7 @@ def written(task: Task) -> int:
 
 
 def summed(launches: Iterable[LaunchRecord]) -> Message:
-    """The report about a call's launches that `verdict.recorded` reads."""
+    """Return the report about a call's launches that `verdict.recorded` reads."""
     launches = sorted(launches, key=lambda launch: launch.start_ns)
     kernels: dict[str, list[int]] = {}
     for launch in launches:
@@ -497,7 +499,7 @@ def summed(launches: Iterable[LaunchRecord]) -> Message:
 
 
 def _too_large(sizes: list[int], room: int) -> str:
-    """Why the arguments of a call are refused before they are drawn; empty where they are not."""
+    """Return why the arguments of a call are refused before they are drawn. Return "" if they are not."""
     if sum(sizes) <= room:
         return ""
     largest = sorted(sizes, reverse=True)
@@ -508,7 +510,9 @@ def _too_large(sizes: list[int], room: int) -> str:
 
 
 def _wide(torch: Any, value: Any, noise: float) -> Any:
-    """In double precision; with `noise` each number changed by about this share of itself and of the usual size, and not below 0 where none is."""
+    """Return a value in double precision. With `noise` each number is changed by about this share of itself and of
+    the usual size. It does not become negative if none is.
+    """
     if isinstance(value, torch.Tensor):
         if not value.is_floating_point():
             return value.clone()
@@ -523,7 +527,7 @@ def _wide(torch: Any, value: Any, noise: float) -> Any:
 
 
 def run(orders: Orders, channel: Channel, page: mmap.mmap, torch: Any) -> None:
-    """In a forked process; does not return."""
+    """Run a side in a forked process; does not return."""
     status = 1
     try:
         Side(orders, channel, page, torch).serve()

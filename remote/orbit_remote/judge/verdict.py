@@ -1,10 +1,11 @@
-"""From what the judge saw to a verdict: clocks that must agree, and what no honest kernel does. Pure.
+"""Makes a verdict from what the judge saw: clocks that must agree, and what no honest kernel does. Pure.
 
-Times are nanoseconds. The *flags* clock runs between two words of the side's own stream, that a call begins and that it has
-ended: precise to a microsecond or two, and a side could forge both. The *gate* clock begins when the judge lets the call begin: only its end
-could be forged, and the GPU's switch to the side's process varies by microseconds. The *verified* clock begins there too and runs until the
-judge itself has read right values from the outputs: only work before the gate could forge it, and it is the least precise. Off all goes
-what a call takes besides its kernels.
+Times are nanoseconds. The *flags* clock runs between two words of the side's own stream: that a call begins and that
+it has ended. It is precise to a microsecond or two, and a side could forge both. The *gate* clock begins when the
+judge lets the call begin. Only its end could be forged, and the GPU's switch to the side's process varies by
+microseconds. The *verified* clock begins there too and runs until the judge itself has read right values from the
+outputs. Only work before the gate could forge it, and it is the least precise. From all of them the time is
+subtracted that a call takes besides its kernels.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ _LIBRARIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Of one side: medians of `n` calls by the clock that is the score and by the verified one, and by how much the latter may be
-    off. `error_ns` is the standard error of `flag_ns`. `from_gate`: the score is by the gate clock.
+    """The times of one side: medians of `n` calls by the clock that is the score and by the verified one, and by how
+    much the latter may be wrong. `error_ns` is the standard error of `flag_ns`. `from_gate`: the score is by the gate
+    clock.
     """
 
     flag_ns: float
@@ -76,7 +78,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Of the same calls, by the three clocks."""
+    """The times of the same calls by the three clocks."""
 
     flags: tuple[int, ...] = ()
     gate: tuple[int, ...] = ()
@@ -88,25 +90,26 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Calls of the reference's process: `empty` less their known kernel, and `reference`, whole calls of the reference."""
+    """Calls of the reference's process: `empty` ones less their known kernel, and whole calls of the `reference`."""
 
     empty: Samples = Samples()
     reference: Samples = Samples()
 
 
 def clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float = RESOLUTION_NS) -> Clocks:
-    """Calls of a side, those of `now` in turn with them, and those `before` any code of the candidate ran. The resolution is at
-    least `least_ns`.
+    """Return the clocks for calls of a side, those of `now` in turn with them, and those `before` any code of the
+    candidate ran. The resolution is at least `least_ns`.
 
-    The score is by the flags clock where it agrees with the verified one, else by the gate clock, whose beginning the side does not tell.
+    The score is by the flags clock if it agrees with the verified one, else by the gate clock, whose beginning the
+    side does not report.
     """
     precise = _clocks(samples, now, before, least_ns, from_gate=False)
     return precise if precise.agree else _clocks(samples, now, before, least_ns, from_gate=True)
 
 
 def overhead_ns(now: Baseline, before: Baseline, least_ns: float, *, from_gate: bool) -> float:
-    """What a call takes besides its kernels. A candidate that keeps the GPU busy could lengthen this, but not what it was `before`:
-    so it is at most `least_ns` more.
+    """Return what a call takes besides its kernels. A candidate that keeps the GPU busy could lengthen this, but not
+    what it was `before`: so it is at most `least_ns` more.
     """
     return _bounded(now.empty.score(from_gate=from_gate), before.empty.score(from_gate=from_gate), least_ns)
 
@@ -157,9 +160,10 @@ def _capped(gaps: Sequence[int], before: Sequence[int]) -> list[int]:
 
 
 def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]) -> str:
-    """Why a side is suspicious whose GPU is busy between its calls; empty where it is not. `between` is what putting its
-    arguments in place took, `reference` the same for the reference, which waits, `before` too, as no code of the candidate had run; a GPU is
-    shared by turns of milliseconds.
+    """Return why a side is suspicious whose GPU is busy between its calls. Return "" if it is not.
+
+    `between` is how long it took to put its arguments in place, `reference` the same for the reference, which waits.
+    `before` is the same while no code of the candidate had run. A GPU is shared by turns of milliseconds.
     """
     if not between or not reference:
         return ""
@@ -170,8 +174,8 @@ def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]
 
 
 def crowded(reference: Samples, before: Samples) -> str:
-    """Why a side is suspicious that leaves kernels on the GPU for the reference's calls; empty where it does not. By the gate clock, which
-    honest kernels changed by at most 3 µs (docs/dev/judge.md).
+    """Return why a side is suspicious that leaves kernels on the GPU for the reference's calls. Return "" if it does
+    not. It uses the gate clock, which honest kernels changed by at most 3 µs (docs/dev/judge.md).
     """
     if not reference.gate or not before.gate:
         return ""
@@ -186,12 +190,12 @@ def _is_longer(now_ns: float, usual_ns: float) -> bool:
 
 
 def _error(samples: Sequence[int]) -> float:
-    """Standard error of a median."""
+    """Return the standard error of a median."""
     return _spread(samples) / len(samples) ** 0.5
 
 
 def _spread(samples: Sequence[int]) -> float:
-    """Standard error of a median of one sample, from the median distance to the median of these."""
+    """Return the standard error of a median of one sample, from the median distance to the median of these."""
     middle = statistics.median(samples)
     away = statistics.median(abs(sample - middle) for sample in samples)
     return 1.2533 * 1.4826 * away
@@ -199,8 +203,9 @@ def _spread(samples: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """What the recorder in the candidate's process says of one call: its word, not the judge's. `busy_ns` is the time in which at least
-    one kernel ran. Between two launches of a recorded call the GPU waits for the host, which it does not in a timed call.
+    """What the recorder in the candidate's process says of one call: its word, not the judge's. `busy_ns` is the time
+    in which at least one kernel ran. Between two launches of a recorded call the GPU waits for the host, which it
+    does not in a timed call.
     """
 
     kernels: tuple[Ran, ...]
@@ -222,7 +227,7 @@ class RecordedCall:
 
 
 def recorded(claims: Any) -> RecordedCall | None:
-    """None where nothing was recorded, or the claim has another form."""
+    """Read a claim. Return None if nothing was recorded, or the claim has another form."""
     try:
         kernels = [
             Ran(name := str(kernel["name"]), library_of(name), int(kernel["count"]), int(kernel["ns"]))
@@ -234,23 +239,25 @@ def recorded(claims: Any) -> RecordedCall | None:
 
 
 def shortest(calls: Sequence[RecordedCall]) -> RecordedCall | None:
-    """Of the calls with the most launches, as records can be lost: other processes on the GPU make any call longer."""
+    """Return the shortest of the calls with the most launches: records can be lost, and other processes on the GPU
+    only lengthen a call.
+    """
     launches = [sum(kernel.count for kernel in call.kernels) for call in calls]
     whole = [call for call, count in zip(calls, launches, strict=True) if count == max(launches)]
     return min(whole, key=lambda call: call.busy_ns, default=None)
 
 
 def library_of(name: str) -> str:
-    """Whose kernel it is, by its name; empty where no library is known by it."""
+    """Return the library of a kernel, by the kernel's name. Return "" if no library is known by it."""
     return next((library for pattern, library in _LIBRARIES if re.search(pattern, name)), "")
 
 
 @dataclass(frozen=True, slots=True)
 class MatchEvidence:
-    """What is judged, besides whether the answers were right. None where it is not known.
+    """What is judged, besides whether the answers were right. None is what is not known.
 
-    `floor_ns` is the least time in which the outputs can be written at all. Errors are relative, root mean square, against
-    the reference in double precision. `own_kernels`: the candidate was handed in as one that brings kernels.
+    `floor_ns` is the least time in which the outputs can be written at all. Errors are relative, root mean square,
+    against the reference in double precision. `own_kernels`: the candidate was handed in as one that brings kernels.
     """
 
     clocks: Clocks
@@ -264,7 +271,7 @@ class MatchEvidence:
 
 
 def suspicion(seen: MatchEvidence) -> str:
-    """Why there is no score, in a sentence; empty where nothing speaks against it."""
+    """Return why there is no score, in a sentence. Return "" if nothing speaks against it."""
     timed = seen.clocks
     if seen.late:
         return seen.late
@@ -288,8 +295,8 @@ def _of_records(seen: MatchEvidence) -> str:
 
 
 def policies(seen: MatchEvidence, allow: Sequence[Policy]) -> tuple[PolicyFinding, ...]:
-    """What a problem may forbid though the answers are right. A text that brings no kernel of its own is a program of a library's, which
-    hides nothing.
+    """Return what a problem may forbid although the answers are right. A text that brings no kernel of its own only
+    uses a library, and hides nothing.
     """
     found: list[tuple[Policy, str]] = []
     share = seen.recorded.own_share if seen.recorded else None
@@ -312,7 +319,9 @@ def policies(seen: MatchEvidence, allow: Sequence[Policy]) -> tuple[PolicyFindin
 
 
 def least_ns(size: int, bandwidth: float | None) -> float | None:
-    """To write `size` bytes, at `bandwidth` in bytes per second; None where it was not measured."""
+    """Return the nanoseconds to write `size` bytes, at `bandwidth` in bytes per second. Return None if it was not
+    measured.
+    """
     return None if not bandwidth else size / (bandwidth * _PEAK) * 1e9
 
 
