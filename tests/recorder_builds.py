@@ -38,6 +38,12 @@ cat "$kept/$key" >"$made"
 """
 
 
+def real_path() -> str:
+    """Return PATH without this `g++`, for a test of the compiler's own faults."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    return os.pathsep.join(each for each in folders if Path(each).name != "compilers")
+
+
 def installed(folder: Path) -> Path | None:
     """Return the folder in `folder` that has this `g++`, to stand first in PATH; None where there is no compiler."""
     beside, compiler = folder / "compilers", shutil.which("g++")

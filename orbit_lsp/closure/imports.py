@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tree_sitter import Node
+import tree_sitter_python
+from tree_sitter import Language, Node, Parser
 from tree_sitter import Tree as SyntaxTree
 
 from orbit_lsp.closure.tree import SentTree, Spot, below, shown
-from orbit_lsp.kernels.python import syntax
 from orbit_remote.common.requests import Job
 
+_LANGUAGE = Language(tree_sitter_python.language())
 _BY_NAME = (b"import_module", b"__import__", b"run_module")
 _BY_FILE = (b"spec_from_file_location", b"run_path")
+_SLOW_LINE = re.compile(rb"^[ \t]*+(?:#[^\n]*+|\\\r?$)", re.MULTILINE)
+"""Comments and bare continuations: from each of them the parser reads ahead over all that follow."""
 _HOLDERS = {
     "module", "block", "if_statement", "elif_clause", "else_clause", "for_statement", "while_statement", "try_statement",
     "except_clause", "except_group_clause", "finally_clause", "with_statement", "function_definition", "class_definition",
@@ -48,7 +52,7 @@ def parse(content: bytes) -> TextImports:
     """Return every import in the text, also those in functions and branches. A syntax error loses only its own
     import.
     """
-    tree = syntax.parsed(content.decode(errors="replace")).tree
+    tree = Parser(_LANGUAGE).parse(_SLOW_LINE.sub(b"", content))
     everywhere = b"__all__" in content or any(name in content for name in (*_BY_NAME, *_BY_FILE))
     imports: dict[Import, None] = {}
     unknown: list[int] = []

@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orbit_lsp.kernels.model import Scan
-from orbit_lsp.kernels.python import region_reading, syntax
 from orbit_lsp.kernels.python.regions import split
-from orbit_lsp.kernels.python.triton_kernels import TritonTracker, clean, scan
+from orbit_lsp.kernels.python.triton_kernels import TritonTracker, scan
 from tests.random_cases import random_cases
 
 FILE = dedent('''\
@@ -116,127 +115,6 @@ def edits(draw: st.DrawFn) -> list[tuple[float, int, str]]:
         st.lists(st.sampled_from(FRAGMENTS), max_size=3).map("".join),
     )
     return draw(st.lists(item, min_size=1, max_size=8))
-
-
-CLASS = '''\
-import triton
-def helper(a): return a
-
-# orbit: n = 0
-@triton.jit
-def above(x): helper(x)
-
-@final
-class Long(Base):  # of many members
-    my = staticmethod(triton.jit)
-    """No docstring:
-def here(): pass
-    """
-
-    def plain(self, x):
-        if x:
-            return Long.first[(1,)](x, n=2)
-        # orbit: m = 1
-
-    # orbit: k = 1
-    @triton.jit
-    def first(x): pass  # é
-    y = 1; z = 2
-    second = triton.jit(helper)
-    my = triton.jit
-    if y:
-        third = triton.jit(second)
-    else:
-        @my
-        def third(x):
-            return first(x)
-
-    class Inner(Other):
-        @triton.jit
-        def fourth(x): return x
-
-        def make(self):
-            global later
-            later = triton.jit
-            @triton.jit
-            def fifth(é):
-                helper(é)
-            return fifth
-
-    source = "__global__ void in_text(int* x) {}"
-    @my
-    # orbit: j = 3
-    def sixth(x, n=[1,
-2]):
-        x = (n
-    + x)
-    # orbit: behind = 1
-# orbit: last = 1
-@later
-def below(x): pass
-'''
-
-
-SHORT_DOC = CLASS.replace("def here", " def here")
-
-
-def understood(text: str) -> bool:
-    """Whether the parser accepts what Python accepts: not `(1 +` before a line that is indented less."""
-    return valid(text) and not syntax.parsed(clean(text)).tree.root_node.has_error
-
-
-def as_a_whole(text: str) -> Scan:
-    """What is said of classes that are not read member by member."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(region_reading, "LONG", 1 << 30)
-        return scan(text)
-
-
-@pytest.fixture
-def short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Classes are read member by member, however short they are."""
-    monkeypatch.setattr(region_reading, "LONG", 1)
-
-
-@pytest.mark.usefixtures("short_is_long")
-def test_a_class_that_is_read_member_by_member_says_what_it_says_as_a_whole() -> None:
-    result = scan(CLASS)
-    assert " ".join(kernel.qualified for kernel in result.kernels) == (
-        "above Long.first Long.second Long.third Long.third Long.Inner.fourth Long.Inner.make.fifth in_text Long.sixth below"
-    )
-    for text in (CLASS, *TEXTS):
-        assert scan(text) == as_a_whole(text)
-
-
-@random_cases(400)
-@given(st.sampled_from([CLASS, CLASS * 2, FILE]), edits())
-def test_random_edits_of_a_class_that_is_read_member_by_member(
-    text: str, changes: list[tuple[float, int, str]]
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(region_reading, "LONG", 1)
-        tracker = followed(text)
-        for where, removed, added in changes:
-            start = int(where * len(text))
-            edited = text[:start] + added + text[start + removed :]
-            result = tracker.scan(edited)
-            assert len(result.digests) == len(result.kernels)
-            if understood(edited):
-                assert result == scan(edited) == as_a_whole(edited)
-                text = edited
-            elif removed:  # else the next edit is of the valid text too, but what was scanned is this one
-                assert tracker.scan(text) == scan(text)
-
-
-@pytest.mark.parametrize("broken", ["y = (1; z = 2", "y = [({", 'y = """; z = 2', "def y", "@"])
-@pytest.mark.usefixtures("short_is_long")
-def test_an_error_in_a_member_of_a_class_hides_no_other(broken: str) -> None:
-    """It may hide from the parser that there is a class."""
-    tracker = followed(SHORT_DOC)
-    before = tracker.scan(SHORT_DOC)
-    result = tracker.scan(SHORT_DOC.replace("y = 1; z = 2", broken))
-    assert [kernel.qualified for kernel in result.kernels] == [kernel.qualified for kernel in before.kernels]
-    same(tracker.scan(SHORT_DOC), SHORT_DOC)
 
 
 @random_cases(400)

@@ -14,6 +14,7 @@ import pytest
 from orbit_remote.common.messages import Failure
 from orbit_remote.process import disk_space
 from orbit_remote.toolchain import nvcc
+from tests import recorder_builds
 from tests.processes_check import LIMIT_S
 
 pytestmark = pytest.mark.skipif(
@@ -181,7 +182,7 @@ def test_a_file_system_that_is_full(tmp_path):
     )
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=64k none {tmp_path}; cat /dev/zero >{tmp_path}/all; exec "$2" -c "$1"', "sh", code, sys.executable],
-        env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=tmp_path.parent, capture_output=True, text=True, check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path), "PATH": recorder_builds.real_path()}, cwd=tmp_path.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == [
         f"there is no space left in {tmp_path}, where nvcc and g++ write their temporary files",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from orbit_lsp.kernels.python import syntax
-
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    from tree_sitter import Node, Parser
 
 _DEPTH = 8
 
@@ -76,10 +74,19 @@ Expression = (
 )
 
 
+@cache
+def parser() -> Parser:
+    """Return a parser. Tree-sitter is loaded for the first Python file, not with the server."""
+    import tree_sitter
+    import tree_sitter_python
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_python.language()))
+
+
 @lru_cache(maxsize=4096)
 def read(written: str) -> Expression:
     """The expression behind a `Written`."""
-    root = syntax.parse(written.encode()).root_node
+    root = parser().parse(written.encode()).root_node
     statements = root.children
     if len(statements) == 1 and statements[0].type == "expression_statement":
         return expression_of(next(iter(statements[0].children), None))

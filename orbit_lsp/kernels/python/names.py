@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from orbit_lsp.kernels.python.dsls import MAKERS, RELATIVE, WRAPPERS
@@ -25,7 +25,7 @@ from orbit_lsp.kernels.python.expressions import (
     Written,
     read,
 )
-from orbit_lsp.kernels.python.outline import CallAssignment, Class, Outline, Path, PythonFunction
+from orbit_lsp.kernels.python.outline import Binding, CallAssignment, Outline, Path, PythonFunction
 
 _PARTIAL = frozenset(("functools.partial", "partial"))
 _IMPORTERS = re.compile(r"import|load|lazy", re.IGNORECASE)
@@ -68,19 +68,10 @@ class Names:
 
     def __init__(self, outlines: Sequence[Outline]) -> None:
         self.outlines = outlines
-        self.heads: list[int] = []
-        """For each outline, the one in which its statement begins. It is another one for the members of a long class."""
         self.module: dict[str, list[int]] = {}
         """The statements that bind a name, in order."""
-        self.classes: dict[int, dict[str, list[int]]] = {}
-        """For each class with several outlines, the ones that bind a name in it. The key is the first of them."""
         self.stars: list[str] = []
         for i, outline in enumerate(outlines):
-            self.heads.append(self.heads[-1] if outline.inside else i)
-            if outline.inside:
-                if i - 1 == self.heads[i]:
-                    self._add_members(i - 1)
-                self._add_members(i)
             for name in outline.scopes[0].bindings:
                 self.module.setdefault(name, []).append(i)
             self.stars += outline.stars
@@ -114,9 +105,7 @@ class Names:
         if not assignment.says_maker and self.aliases.isdisjoint(assignment.callees):
             scopes = self.outlines[statement].scopes
             scope = assignment.scope
-            while scope > 0 and not any(
-                name in self._bound_in(statement, scope) for name in assignment.callees
-            ):
+            while scope > 0 and assignment.callees.isdisjoint(scopes[scope].bindings):
                 scope = scopes[scope].parent
             if scope <= 0:
                 return ""
@@ -348,71 +337,63 @@ class Names:
     def _lookup(self, name: str, place: LookupPlace) -> list[tuple[LookupPlace, Expression]]:
         """Return what `name` may be bound to at `place`, each with the place where it was bound."""
         outline = self.outlines[place.statement]
-        statement, scope, order, path = place
+        scope, order, path = place.scope, place.order, place.path
         first = True
         while scope > 0:
             here = outline.scopes[scope]
             if first or here.kind != "class":
-                if name in self._bound_in(statement, scope):
-                    parts = (
-                        self.classes[self.heads[statement]][name]
-                        if self._is_shared(statement, scope)
-                        else (statement,)
-                    )
-                    seen = LookupPlace(statement, scope, order, path)
-                    if bound := self._bindings(name, parts, seen):
+                bindings = here.bindings.get(name)
+                if bindings:
+                    bound = [
+                        (LookupPlace(place.statement, scope, binding.order, binding.path), binding.value)
+                        for binding in _reaching(bindings, order, path)
+                    ]
+                    if bound:
                         return bound
                 if name in here.parameters:
                     return [(place, None)]
             if here.kind == "function":  # its body runs later than the text around it
                 order, path = _LATER, ()
-            elif order == _LATER:
-                path = ()
-            elif class_ := self._class(place.statement, scope):
-                statement = self.heads[statement] if scope == 1 else statement
-                order, path = class_.order, class_.path
+            else:
+                order, path = self._class_place(place.statement, scope, order)
             first = False
             scope = here.parent
-        seen = LookupPlace(_LATER if order == _LATER else statement, 0, order, path)
-        return self._bindings(name, self.module.get(name, ()), seen)
+        return self._global(name, place.statement if order != _LATER else _LATER, order, path)
 
-    def _is_shared(self, statement: int, scope: int) -> bool:
-        """Return whether a scope is that of a class that has several outlines."""
-        return scope == 1 and self.heads[statement] in self.classes
+    def _class_place(self, statement: int, scope: int, order: int) -> tuple[int, Path]:
+        if order == _LATER:
+            return _LATER, ()
+        for class_ in self.outlines[statement].classes:
+            if class_.order <= order and class_.body_scope == scope:
+                return class_.order, class_.path
+        return order, ()
 
-    def _bound_in(self, statement: int, scope: int) -> Container[str]:
-        """Return the names that a scope binds."""
-        if self._is_shared(statement, scope):
-            return self.classes[self.heads[statement]]
-        return self.outlines[statement].scopes[scope].bindings
-
-    def _add_members(self, i: int) -> None:
-        names = self.classes.setdefault(self.heads[i], {})
-        for name in self.outlines[i].scopes[1].bindings:
-            names.setdefault(name, []).append(i)
-
-    def _class(self, statement: int, scope: int) -> Class | None:
-        if scope == 1:
-            statement = self.heads[statement]
-        return next((each for each in self.outlines[statement].classes if each.body_scope == scope), None)
-
-    def _bindings(
-        self, name: str, statements: Sequence[int], place: LookupPlace
+    def _global(
+        self, name: str, statement: int, order: int, path: Path
     ) -> list[tuple[LookupPlace, Expression]]:
-        """Return what `name` is bound to in a scope that has parts in `statements`, as far as `place` sees it."""
         result: list[tuple[LookupPlace, Expression]] = []
-        for here in reversed(statements[: bisect_right(statements, place.statement)]):
-            for binding in reversed(self.outlines[here].scopes[place.scope].bindings.get(name, ())):
-                if here == place.statement and binding.order >= place.order:
+        binding_statements = self.module.get(name, [])
+        for here in reversed(binding_statements[: bisect_right(binding_statements, statement)]):
+            for binding in reversed(self.outlines[here].scopes[0].bindings[name]):
+                if here == statement and binding.order >= order:
                     continue
-                reach = _reach(binding.path, place.path if here == place.statement else ())
+                reach = _reach(binding.path, path if here == statement else ())
                 if reach != "never":
-                    result.append(
-                        (LookupPlace(here, place.scope, binding.order, binding.path), binding.value)
-                    )
+                    result.append((LookupPlace(here, 0, binding.order, binding.path), binding.value))
                 if reach == "always":
                     return result
         return result
+
+
+def _reaching(bindings: Sequence[Binding], order: int, path: Path) -> Iterator[Binding]:
+    for binding in reversed(bindings):
+        if binding.order >= order:
+            continue
+        reach = _reach(binding.path, path)
+        if reach != "never":
+            yield binding
+        if reach == "always":
+            return
 
 
 def _reach(binding: Path, use: Path) -> str:

@@ -1,8 +1,8 @@
-"""What kernel discovery needs to know of one region of a Python file: a top-level statement, or a member of a long class.
+"""What kernel discovery needs to know of one region of a Python file, a top-level statement.
 
-An outline depends on the region's text alone (positions count from its first character), so it is
-kept as long as that text stands in the file. Names are not resolved here: other regions say what
-they mean. Expressions are reduced to the few forms that can make a kernel.
+An outline depends only on the region's text (positions count from its first character), so it is kept as long as that
+text stands in the file. Names are not resolved here, because other regions define them. Expressions are reduced to
+the few forms that can make a kernel.
 """
 
 from __future__ import annotations
@@ -86,10 +86,7 @@ class CallAssignment:
 
 
 class OutlinePiece(NamedTuple):
-    """Tokens that stand together: their digest, their words (attributes as `.name`), the piece around.
-
-    The digest of a class's first piece is the text of its tokens, so that it is the same for a class of one outline or of several.
-    """
+    """Tokens that belong together: their digest, their words (attributes as `.name`), and the piece around."""
 
     digest: bytes
     words: frozenset[str]
@@ -137,30 +134,22 @@ class Outline:
     """0 if it was not read."""
     left_out: bool = False
     """Kernels in it are not looked for."""
-    inside: str = ""
-    """The class that it is a member of, which is its scope 1. The first outline of that class has its `Class`."""
     interface: object = None
     """All that the meaning of other regions' names can depend on."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Say whether all of it is one piece that belongs to no class."""
-        return not (self.functions or self.classes or self.inside)
 
     def __post_init__(self) -> None:
         if len(self.scopes) == 1 and not self.stars:
             self.interface = self.scopes[0].bindings
             return
-        offered = range(2 if self.inside else 1)
         wraps = self.classes or any(function.returns for function in self.functions)
         self.interface = (
-            [tuple(self.scopes[scope].bindings.items()) for scope in offered],
+            tuple(self.scopes[0].bindings.items()),
             self.stars,
             [
                 (function.decorators, function.returns_value, function.pieces,
                  self.scopes[function.body_scope].parameters)
                 for function in self.functions
-                if function.scope in offered
+                if function.scope == 0
             ],
             [piece.parent for piece in self.pieces],
             self.text if wraps else "",

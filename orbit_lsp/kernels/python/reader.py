@@ -106,10 +106,7 @@ class OutlineReader:
             if old is not new or any(kernel.assigned for kernel in self._found[region]):
                 self._found[region] = tuple(_without_makers(list(self._find_in(region))))
         functions = [kernel for region in self._found for kernel in region]
-        return sorted(
-            functions,
-            key=lambda kernel: (kernel.region, kernel.source.name_span.line, kernel.source.name_span.column),
-        )
+        return sorted(functions, key=lambda kernel: (kernel.region, kernel.source.order))
 
     def _find_in(self, region: int) -> Iterator[_Found]:
         outline = self._outlines[region]
@@ -127,8 +124,9 @@ class OutlineReader:
             ):
                 yield kernel
 
+        alone = not outline.functions and not outline.classes
         for kernel in outline.embedded:
-            pieces = ((region, 0),) if outline.is_plain else ()  # else it counts as host code
+            pieces = ((region, 0),) if alone else ()  # else it counts as host code
             yield _Found(
                 region, kernel, "embedded", kernel.name, False, pieces, frozenset(), False, "", False
             )
@@ -141,16 +139,11 @@ class OutlineReader:
         pieces: tuple[PieceId, ...] = ()
         words = frozenset[str]()
         returns_value = False
-        if outline.is_plain:
+        if not outline.functions and not outline.classes:
             pieces, words = ((region, 0),), outline.pieces[0].words
         if target := self._names.target(region, assignment):
             where, function = target
-            heads = self._names.heads
-            same_scope = function.scope == assignment.scope and (
-                where == region
-                or not function.scope
-                or (function.scope == 1 and heads[where] == heads[region])
-            )
+            same_scope = function.scope == assignment.scope and (where == region or not function.scope)
             if function.name == assignment.name and same_scope:
                 if self._names.decorated(where, function).language:
                     return None
@@ -262,15 +255,10 @@ class OutlineReader:
 
     def _digests(self, functions: Sequence[_Found], owned: dict[int, set[int]]) -> Iterator[str]:
         """Yield digests of a kernel's own pieces, of what it calls, and of everything that belongs to no kernel."""
-        host, functions_of_host = blake2b(digest_size=16), blake2b(digest_size=16)
+        host = blake2b(digest_size=16)
         for i, outline in enumerate(self._outlines):
             own = owned.get(i, ())
-            if 0 not in own:
-                host.update(outline.pieces[0].digest)
-            functions_of_host.update(
-                b"".join([piece.digest for j, piece in enumerate(outline.pieces) if j and j not in own])
-            )
-        host.update(functions_of_host.digest())
+            host.update(b"".join([piece.digest for j, piece in enumerate(outline.pieces) if j not in own]))
         for function in functions:
             total = host.copy()
             pieces = dict.fromkeys(function.pieces)

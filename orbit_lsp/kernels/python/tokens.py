@@ -34,22 +34,21 @@ _TOKEN = re.compile(
 _TAB = 8
 
 
-def pieces(text: str, cuts: Sequence[bool] = (), *, inside: bool = False) -> list[list[str]]:
-    r"""The tokens of `text`, cut at each `CUT`.
+def pieces(text: str, cuts: Sequence[bool] = ()) -> list[list[str]]:
+    r"""Return the tokens of `text`, cut at each `CUT`.
 
-    `cuts` says of each, in order, whether a piece begins there (or the innermost one ends). Piece 0
-    is what stands outside all others; the rest come in the order of their beginnings. A line's
-    first token is preceded by its depth as `"\n2"`; an attribute is one token, `".name"`. `inside` means that the lines are those
-    of a class in the first column.
+    `cuts` says of each, in order, whether a piece begins there (or the innermost one ends). Piece 0 is what stands
+    outside all others; the others follow in the order of their beginnings. A line's first token is preceded by its
+    depth as `"\n2"`. An attribute is one token, `".name"`.
     """
     piece: list[str] = []
     result = [piece]
     around: list[list[str]] = []
     following_cuts = iter(cuts)
     brackets = 0
-    indents = [0] if inside else []
+    indents: list[int] = []
     pending = "\n"  # a line start or a lone dot that the next token belongs to
-    for token in _TOKEN.findall(f"\n{text}" if inside else text):
+    for token in _TOKEN.findall(text):
         kind = _KINDS.get(token[0])
         if kind is None and not pending:
             piece.append(token)

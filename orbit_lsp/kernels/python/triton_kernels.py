@@ -1,12 +1,12 @@
-"""Kernels of Triton and its neighbours in Python, from the file's text: nothing is imported or run.
+"""Finds kernels of Triton and its neighbours in the text of Python files. Nothing is imported or run.
 
-A file is a row of top-level statements. Each is reduced to an `Outline`, a long class to one for each member, that is kept while its text
-stands: a keystroke makes one new outline. Names are resolved over all of them, anew only where what
-the changed one offers to the others is different.
+A file is a row of top-level statements. Each is reduced to an `Outline` that is kept while its text stands, so a
+keystroke makes one new outline. Names are resolved over all outlines, again only if the changed one offers something
+different to the others.
 
-While the text has a syntax error, the parser loses what is near it. A `TritonTracker` then keeps the
-last good result of every kernel whose header, from the first decorator through the name, was not
-touched: lenses do not blink while someone types. On error-free text it says what a fresh scan says.
+While the text has a syntax error, the parser loses what is near it. A `TritonTracker` then keeps the last good result
+of every kernel whose header (from the first decorator through the name) was not touched, so that lenses do not blink
+while someone types. On error-free text its result is that of a fresh scan.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from orbit_lsp.kernels.model import Kernel, Scan, Span, within_limit
+from orbit_lsp.kernels.python.outline import Outline
 from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, OutlineReader
-from orbit_lsp.kernels.python.region_reading import RegionOutlines, is_long, not_read, read_region
 from orbit_lsp.kernels.python.regions import Split, split
+from orbit_lsp.kernels.python.walk import outline, unread
 from orbit_remote.common import limits
 
 
@@ -31,7 +32,7 @@ def scan(text: str) -> Scan:
 class TritonTracker:
     def __init__(self) -> None:
         self._split: Split | None = None
-        self._regions: list[RegionOutlines] = []
+        self._outlines: list[Outline] = []
         self._reader = OutlineReader()
         self._scanned: tuple[str, Scan] | None = None
 
@@ -40,28 +41,25 @@ class TritonTracker:
             return self._scanned[1]
         readable = clean(text)
         self._split = split(readable, self._split)
-        self._regions = list(_read(self._split.regions, self._regions))
-        fresh = self._reader.scan([outline for region in self._regions for outline in region.outlines])
-        if self._scanned and any(region.has_error for region in self._regions):
+        known = {region.text: region for region in self._outlines if region.statements}
+        self._outlines = list(_within_limit(self._split.regions, known))
+        fresh = self._reader.scan(self._outlines)
+        if self._scanned and any(region.has_error for region in self._outlines):
             fresh = keep(clean(self._scanned[0]), self._scanned[1], readable, fresh)
         self._scanned = text, within_limit(fresh)
         return self._scanned[1]
 
 
-def _read(texts: Sequence[str], before: Sequence[RegionOutlines]) -> Iterator[RegionOutlines]:
-    """The outlines of as many regions as a file may have statements; the rest is `unread`."""
-    known = {region.text: region for region in before if region.statements}
-    stays = set(texts)
-    edited = (region for region in before if region.parsed and region.text not in stays)
+def _within_limit(regions: Sequence[str], known: dict[str, Outline]) -> Iterator[Outline]:
+    """Yield the outlines of as many regions as a file may have statements. The rest is `unread`."""
     statements = 0
-    for text in texts:
+    for region in regions:
         if statements >= limits.STATEMENTS.most:
-            yield not_read(text)
-            continue
-        if (region := known.get(text)) is None:
-            region = known[text] = read_region(text, next(edited, None) if is_long(text) else None)
-        statements += region.statements
-        yield region
+            yield unread(region)
+        else:
+            known[region] = fresh = known.get(region) or outline(region)
+            statements += fresh.statements
+            yield fresh
 
 
 # -- texts -----------------------------------------------------------------------------

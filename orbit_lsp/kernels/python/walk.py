@@ -1,7 +1,6 @@
-"""One region of a Python file, parsed -> its outlines: statement by statement, scope by scope.
+"""Makes the outline of one parsed region of a Python file, statement by statement, scope by scope.
 
-A region with a syntax error is walked all the same: what stands in a part that could not be parsed
-counts as far as it was made out.
+A region with a syntax error is walked too: whatever the parser recognised in a faulty part counts.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orbit_lsp.kernels import piecewise
 from orbit_lsp.kernels.model import Span
-from orbit_lsp.kernels.python import syntax
+from orbit_lsp.kernels.python import slow_lines
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
 from orbit_lsp.kernels.python.expressions import (
     VALUES,
@@ -35,8 +34,8 @@ from orbit_lsp.kernels.python.outline import (
     PythonFunction,
     PythonScope,
 )
-from orbit_lsp.kernels.python.syntax import SyntaxText
 from orbit_lsp.kernels.python.tokens import CUT, pieces
+from orbit_remote.common import limits
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -64,6 +63,10 @@ _CALLEE = re.compile(r"(?<![\w.])([^\W\d]\w*)\s*\(")
 _STRING = re.compile(r"""["']([^"'\\\n]*)["']""")
 
 
+def outline(text: str) -> Outline:
+    return _SyntaxWalk(text).finish() if len(text) <= limits.STATEMENT.most else unread(text)
+
+
 def unread(text: str) -> Outline:
     """Return the outline of a region behind a limit: it is only known when it changes."""
     piece = OutlinePiece(_digest([text]), _NOTHING, -1)
@@ -77,16 +80,6 @@ def _says_maker(data: bytes) -> bool:
     return piecewise.search(MAKER_WORD, data, 0, len(data), _LONGEST_WORD) is not None
 
 
-def class_of(root: Node) -> Node | None:
-    """Return the class that all of a region is; none where it is something else."""
-    statements = [node for node in root.children if node.type != "comment"]
-    if len(statements) != 1:
-        return None
-    only = statements[0]
-    definition = only.child_by_field_name("definition") if only.type == "decorated_definition" else only
-    return definition if definition and definition.type == "class_definition" else None
-
-
 class _At(NamedTuple):
     """Where a statement stands."""
 
@@ -98,17 +91,12 @@ class _At(NamedTuple):
     depth: int
 
 
-class SyntaxWalk:
-    """Walks over the bytes from `start` to `end`: all of a region, or members of the class `inside`, which began before."""
-
-    def __init__(self, parsed: SyntaxText, start: int = 0, end: int | None = None, inside: str = "") -> None:
-        self.data, self.stands_for, self.root = parsed.data, parsed.stands_for, parsed.tree.root_node
-        self.start, self.end = start, len(self.data) if end is None else end
-        self.row = self.data.count(b"\n", 0, start)
-        self.inside = inside
+class _SyntaxWalk:
+    def __init__(self, text: str) -> None:
+        self.source = text
+        self.data = text.encode()
+        self.readable, self.stands_for = slow_lines.blanked(text)
         self.scopes = [PythonScope("module", -1, "")]
-        if inside:
-            self.scopes.append(PythonScope("class", 0, inside))
         self.functions: list[PythonFunction] = []
         self.classes: list[Class] = []
         self.assignments: list[CallAssignment] = []
@@ -122,66 +110,51 @@ class SyntaxWalk:
         self.order = 0
 
     def finish(self) -> Outline:
-        nodes = self.root.children
-        return self.made(self.visit_all(nodes, _At(0, (), 0, None, 0)), self.root.has_error)
-
-    def finish_member(self, nodes: Sequence[Node]) -> Outline:
-        self.visit_all(nodes, _At(1, (), 0, None, 1))
-        trailing: tuple[str, ...] = ()
-        if self.end == len(self.data):
-            below = [
-                node
-                for node in self.root.children
-                if node.type == "comment" and node.start_byte >= nodes[-1].end_byte
-            ]
-            trailing = self.visit_all(below, _At(0, (), 0, None, 0))
-        return self.made(trailing, any(node.has_error for node in nodes))
-
-    def made(self, trailing: tuple[str, ...], has_error: bool) -> Outline:
-        has_launches = _LAUNCH.search(self.data, self.start, self.end)
-        launches = tuple(self.find_launches(self.root)) if has_launches else ()
-        embedded = tuple(self.find_embedded(self.root))
-        parts = pieces(self.cut(), [begins for _, begins in self.marks()], inside=bool(self.inside))
-        first = _joined if self.inside or class_of(self.root) else _digest
+        root = slow_lines.parsed(self.readable)
+        trailing = self.visit_all(root.children, _At(0, (), 0, None, 0))
+        launches = tuple(self.find_launches(root)) if _LAUNCH.search(self.data) else ()
+        embedded = tuple(self.find_embedded(root)) if _GLOBAL in self.data else ()
+        parts = pieces(self.cut(), [begins for _, begins in self.marks()])
         made = [
-            OutlinePiece((_digest if i else first)(tokens), frozenset(filter(_WORD, set(tokens))), parent)
-            for i, (tokens, parent) in enumerate(zip(parts, self.parents, strict=True))
+            OutlinePiece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
+            for tokens, parent in zip(parts, self.parents, strict=True)
         ]
         for function in self.functions:
             words = frozenset[str]().union(*(made[i].words for i in function.pieces))
             function.words = words.difference(_own_names(self.scopes[function.body_scope]))
-        source = self.data[self.start : self.end].decode()
         return Outline(
             tuple(self.scopes), tuple(self.functions), tuple(self.classes), tuple(self.assignments), tuple(made), launches,
             frozenset(self.exported) if self.exported else _NOTHING, tuple(self.imports), tuple(self.stars),
             self.main_guard, self.calls, embedded,
             made[0].words.union(*(piece.words for piece in made[1:])) if len(made) > 1 else made[0].words,
-            MAKER_WORD.search(self.data, self.start, self.end) is not None, trailing, has_error,
-            source, source.count("\n"), max(self.order, 1), inside=self.inside,
+            MAKER_WORD.search(self.data) is not None, trailing, root.has_error,
+            self.source, self.source.count("\n"), max(self.order, 1),
         )  # fmt: skip
 
     # -- pieces --------------------------------------------------------------------------------
 
     def marks(self) -> list[tuple[int, bool]]:
-        """(byte, a piece begins there), in the order of the text; ends before beginnings."""
+        """Return (byte, whether a piece begins there) in the order of the text, with ends before beginnings."""
         marks = [(start, True) for start, _ in self.cuts] + [(end, False) for _, end in self.cuts]
         return sorted(marks)
 
     def cut(self) -> str:
         """The text with a `CUT` at each mark."""
+        if not self.cuts:
+            return self.source
         parts: list[bytes] = []
-        at = self.start
+        at = 0
         for byte, _ in self.marks():
             parts += (self.data[at:byte], CUT.encode())
             at = byte
-        parts.append(self.data[at : self.end])
+        parts.append(self.data[at:])
         return b"".join(parts).decode()
 
     # -- positions -----------------------------------------------------------------------------
 
     def position(self, point: tuple[int, int], byte: int) -> tuple[int, int]:
-        """(line, column) in code points."""
-        row, column = point[0] - self.row, point[1]
+        """Return (line, column) in code points."""
+        row, column = point
         prefix = self.data[byte - column : byte]
         return row, column if prefix.isascii() else len(prefix.decode(errors="replace"))
 
@@ -195,10 +168,10 @@ class SyntaxWalk:
     # -- statements ----------------------------------------------------------------------------
 
     def visit_all(self, nodes: Sequence[Node], at: _At, comments: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """`comments` are the `# orbit:` lines directly above the first of `nodes`; returns those below the last."""
+        """Visit nodes. `comments` are the `# orbit:` lines directly above the first node. Return those below the
+        last.
+        """
         for node in nodes:
-            if node.start_byte >= self.end:
-                break
             if node.type == "comment":
                 comments = (*comments, *self.orbit_comment(node))
             elif node.is_named:
@@ -207,9 +180,11 @@ class SyntaxWalk:
         return comments
 
     def orbit_comment(self, node: Node) -> tuple[str, ...]:
-        """The text of an `# orbit:` comment that has its line to itself, and of those that it stands for; none for any other."""
+        """Return the text of an `# orbit:` comment that has its line to itself, and of the lines that it stands for.
+        Return none for any other.
+        """
         written = self.text(node)
-        if not syntax.ORBIT.match(written):
+        if not slow_lines.ORBIT.match(written):
             return ()
         line_start = self.data.rfind(b"\n", 0, node.start_byte) + 1
         if self.data[line_start : node.start_byte].strip():
@@ -256,7 +231,7 @@ class SyntaxWalk:
             self.visit_all(block.children, inner._replace(path=path), above)
 
     def blocks(self, node: Node) -> Iterator[tuple[Node, tuple[str, ...]]]:
-        """(block, orbit comments before its first statement) of each arm."""
+        """Yield (block, orbit comments before its first statement) for each arm."""
         above: tuple[str, ...] = ()
         for child in node.children:
             kind = child.type
@@ -321,7 +296,7 @@ class SyntaxWalk:
         return "".join(self.text(name).split()) if name else "", self.text(alias) if alias else ""
 
     def assign(self, node: Node, at: _At, comments: tuple[str, ...]) -> None:
-        """`a = b, c = value`: each target by itself."""
+        """Note `a = b, c = value`, each target by itself."""
         self.order += 1
         targets: list[Node] = []
         value: Node | None = node
@@ -428,7 +403,7 @@ class SyntaxWalk:
     # -- launches ------------------------------------------------------------------------------
 
     def find_launches(self, node: Node) -> Iterator[LaunchSite]:
-        for match in _LAUNCH.finditer(self.data, self.start, self.end):
+        for match in _LAUNCH.finditer(self.data):
             call = node.descendant_for_byte_range(match.end() - 1, match.end())
             call = call.parent.parent if call and call.type == "(" and call.parent else None
             if call is None or call.type != "call":
@@ -444,7 +419,7 @@ class SyntaxWalk:
             grid = ", ".join(map(self.text, callee.children_by_field_name("subscript")))
             yield LaunchSite(
                 self.text(name) if name else "",
-                call.start_point[0] - self.row,
+                call.start_point[0],
                 grid,
                 tuple(
                     self.text(named_child)
@@ -456,11 +431,11 @@ class SyntaxWalk:
     # -- CUDA C++ in strings -------------------------------------------------------------------
 
     def find_embedded(self, root: Node) -> Iterator[CallAssignment]:
-        """The kernels in string literals, each as if it were assigned to its name; docstrings excluded."""
+        """Yield the kernels in string literals, each as if it were assigned to its name. Docstrings are left out."""
         from orbit_lsp.kernels.cuda import cuda_kernels
 
-        at = self.start
-        while (at := self.data.find(_GLOBAL, at, self.end)) >= 0:
+        at = 0
+        while (at := self.data.find(_GLOBAL, at)) >= 0:
             literal = root.descendant_for_byte_range(at, at + len(_GLOBAL))
             at += len(_GLOBAL)
             while literal is not None and literal.type != "string":
@@ -495,12 +470,7 @@ def _digest(tokens: list[str]) -> bytes:
     """Return the digest of tokens, or nothing for no tokens: the surroundings of a kernel have the same digest
     without it.
     """
-    return blake2b(_joined(tokens), digest_size=16).digest() if tokens else b""
-
-
-def _joined(tokens: list[str]) -> bytes:
-    """Return tokens as text. The texts of two pieces, joined, are the text of both."""
-    return "".join([token + "\0" for token in tokens]).encode()
+    return blake2b("\0".join(tokens).encode(), digest_size=16).digest() if tokens else b""
 
 
 def _own_names(body: PythonScope) -> set[str]:
