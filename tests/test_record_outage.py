@@ -66,7 +66,11 @@ def in_the_way(path: Path) -> Generator[None]:
     """A folder has its name."""
     aside = path.with_name("moved")
     path.rename(aside)
-    path.mkdir()
+    while not path.is_dir():
+        try:
+            path.mkdir()
+        except FileExistsError:  # the queue has just looked, and made a new file
+            path.unlink(missing_ok=True)
     yield
     path.rmdir()
     aside.rename(path)
