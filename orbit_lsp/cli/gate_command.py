@@ -43,7 +43,7 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     said: set[str] = set()
 
     def show(text: str) -> None:
-        """In a log, what is the same for each of a thousand runs is said once."""
+        """Show a state. In a log, show one that comes again for each of a thousand runs only once."""
         if text not in said or terminal_text.escapes(sys.stderr):
             said.add(text)
             watcher.show("gate", "running", text)

@@ -145,7 +145,7 @@ class PreparedSides:
                     shutil.copytree(built, own / _BUILT, symlinks=True)
                     seen[harness_files.EXTENSIONS] = str(own / _BUILT)
                 _give_away(own)
-                task = side.written(side.Task(job, reference, bool(copied), seen, processes))
+                task = side.written(side.SideTask(job, reference, bool(copied), seen, processes))
                 try:
                     party.ask({"do": "begin"}, (task,))
                 finally:

@@ -59,7 +59,7 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SideTask:
     """The job of a side, which it is given once it has begun."""
 
     job: Job
@@ -76,7 +76,7 @@ class Side:
 
     def __init__(self, orders: Orders, channel: Channel, page: mmap.mmap, torch: Any) -> None:
         self._orders = orders
-        self._task: Task | None = None
+        self._task: SideTask | None = None
         self._channel = channel
         self._page = page
         self._torch = torch
@@ -178,7 +178,7 @@ class Side:
         locks.confine(self._locks, [*locks.readable(), str(orders.cache)], [str(orders.folder)])
 
     @property
-    def _given_task(self) -> Task:
+    def _given_task(self) -> SideTask:
         assert self._task
         return self._task
 
@@ -186,7 +186,7 @@ class Side:
         """Take the job that `written` wrote. From here on the environment is the job's, except what was set for this process."""
         with os.fdopen(descriptor, "rb") as file:
             text = file.read().decode("utf-8", "surrogatepass")
-        self._task = task = codec.build(Task, codec.read_json(text))
+        self._task = task = codec.build(SideTask, codec.read_json(text))
         surroundings.become(task.environment)
         locks.limit_processes(task.processes)
         return {"begun": True}
@@ -475,7 +475,7 @@ class Side:
         return {"failed": asdict(replace(failure, message=failure.message[:_WORDS]))}
 
 
-def written(task: Task) -> int:
+def written(task: SideTask) -> int:
     """Return a descriptor of a file in memory that holds the task. The caller closes it."""
     descriptor = os.memfd_create("orbit-task")
     with os.fdopen(os.dup(descriptor), "wb") as file:
