@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import PurePosixPath
@@ -21,6 +23,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 SUFFIXES = (*CUDA_SUFFIXES, ".c", *HOST_SUFFIXES, *HEADER_SUFFIXES)
 _MOST_FILES = 400
 _MOST_CHARACTERS = 8 << 20
+_MOST_WORDS = 1 << 20
+"""Of the functions that `TextFunctions` keeps, 8 bytes each."""
 _DECLARING = ("setup.py", "pyproject.toml")
 """Files that name a module, in the kernel's folder or above."""
 _ROUNDS = 4
@@ -57,13 +61,57 @@ class Bindings:
     exported: dict[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class TextFunctions:
+    """The functions of a C++ text, with their words and parameters alone, and its macros, each with the words that it
+    stands for.
+    """
+
+    functions: tuple[CudaFunction, ...]
+    macros: tuple[tuple[str, frozenset[str]], ...]
+
+
+class TextCache:
+    """The functions of the C++ texts of a project. A text is split into tokens once, until it changes: 400 files take
+    a second of processor time.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int, TextFunctions]] = {}
+        self._words = 0
+
+    def functions(self, place: str, text: str) -> TextFunctions:
+        """Return the functions of the text that a file has now."""
+        known = self._known.get(place)
+        if known is not None and known[0] == hash(text):
+            return known[2]
+        self._drop(place)
+        code = CudaText(text)
+        made = TextFunctions(
+            tuple(
+                replace(each, head=(), body=(), words=tuple(map(sys.intern, each.words)))
+                for each in code.functions()
+            ),
+            tuple((each.name, frozenset(_WORD.findall(each.body))) for each in code.macros.values()),
+        )
+        words = sum(len(each.words) for each in made.functions)
+        self._known[place] = hash(text), words, made
+        self._words += words
+        while self._words > _MOST_WORDS and len(self._known) > 1:
+            self._drop(next(iter(self._known)))
+        return made
+
+    def _drop(self, place: str) -> None:
+        if known := self._known.pop(place, None):
+            self._words -= known[1]
+
+
 class NearTexts:
     """The C++ texts near one of them, as they are on the disk now. They are read on demand."""
 
-    def __init__(self, index: WordIndex, place: str) -> None:
-        self._index, self._place = index, place
-        self._functions: dict[str, list[CudaFunction]] = {}
-        self._macros: dict[str, list[tuple[str, frozenset[str]]]] = {}
+    def __init__(self, index: WordIndex, place: str, cache: TextCache) -> None:
+        self._index, self._place, self._cache = index, place, cache
+        self._read: dict[str, TextFunctions] = {}
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -78,13 +126,15 @@ class NearTexts:
     @cached_property
     def bind(self) -> bool:
         """Say whether any of them gives Python names."""
-        return bool(self.given or self.cython) or any(_BINDING.search(text) for text in self.texts.values())
+        return bool(self.given or self.cython) or any(
+            ("def" in text or "impl" in text) and _BINDING.search(text) for text in self.texts.values()
+        )
 
     @cached_property
     def export(self) -> bool:
         """Say whether Python may call functions of these texts by their own C names."""
         inline = any(self._index.mention(word) for word in _INLINE)
-        return inline or any(_EXPORTING.search(text) for text in self.texts.values())
+        return inline or any('"C"' in text and _EXPORTING.search(text) for text in self.texts.values())
 
     @cached_property
     def given(self) -> list[tuple[str, str]]:
@@ -113,22 +163,22 @@ class NearTexts:
         files = (posixpath.normpath(posixpath.join(each, name)) for each in folders for name in _DECLARING)
         declared = "".join(map(self._index.text, files))
         modules = {part for literal in _LITERAL.findall(declared) for part in literal.split(".")}
-        modules.update(name for text in self.texts.values() for name in _MODULE.findall(text))
+        modules.update(
+            name for text in self.texts.values() if "_MODULE" in text for name in _MODULE.findall(text)
+        )
         return frozenset(modules)
 
-    def functions(self, place: str) -> list[CudaFunction]:
-        if place not in self._functions:
-            text = CudaText(self.texts[place])
-            self._functions[place] = list(text.functions())
-            self._macros[place] = [
-                (each.name, frozenset(_WORD.findall(each.body))) for each in text.macros.values()
-            ]
-        return self._functions[place]
+    def functions(self, place: str) -> tuple[CudaFunction, ...]:
+        return self._functions(place).functions
 
-    def macros(self, place: str) -> list[tuple[str, frozenset[str]]]:
+    def macros(self, place: str) -> tuple[tuple[str, frozenset[str]], ...]:
         """Return the macros that a text defines, each with the words that it stands for."""
-        self.functions(place)
-        return self._macros[place]
+        return self._functions(place).macros
+
+    def _functions(self, place: str) -> TextFunctions:
+        if place not in self._read:  # the cache may have dropped it by now
+            self._read[place] = self._cache.functions(place, self.texts[place])
+        return self._read[place]
 
 
 def bindings(near: NearTexts, kernel: str) -> Bindings:

@@ -36,6 +36,7 @@ class DriverFinder:
         self._lock = threading.RLock()
         self._known: dict[tuple[str, str], Routes] = {}
         self._pytests: dict[str, Pytest] = {}
+        self._texts = extension.TextCache()
 
     @property
     def complete(self) -> bool:
@@ -69,7 +70,7 @@ class DriverFinder:
             return {kernel: self.routes(path, kernel, near) for kernel in kernels}
 
     def _near(self, place: str) -> tuple[extension.NearTexts, Programs]:
-        near = extension.NearTexts(self.index, place)
+        near = extension.NearTexts(self.index, place, self._texts)
         return near, Programs(self.index, near, place, self._build_files)
 
     def routes(
