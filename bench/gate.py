@@ -198,7 +198,7 @@ def builds(options: argparse.Namespace) -> None:
             text = source.read_text()
             assert "x[i] *= FACTOR" in text
             source.write_text(
-                text.replace("x[i] *= FACTOR", "x[i] = x[i] * FACTOR + 0.0f * x[i ^ (1 << 22)]")
+                text.replace("x[i] *= FACTOR", "x[i] = x[i] * FACTOR + 0.0f * x[i ^ (1 << 25)]")
             )
             out = Path(options.out, f"builds-{name}.json")
             gate(there, out, "--limit", str(options.limit), *worker(options))

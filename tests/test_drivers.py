@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.compilation.build_systems import registry
+from orbit_lsp.drivers import extension
 from orbit_lsp.drivers.finder import DriverFinder
 from orbit_lsp.drivers.module import read
 from orbit_lsp.kernels import tracker
+from orbit_lsp.kernels.cuda.functions import CudaText
 from orbit_lsp.state.results import Routes
 from tests.cli_check import orbit
 from tests.driver_layouts import LAYOUTS, write, written
@@ -500,6 +502,23 @@ def test_ways_from_python_to_a_kernel_of_a_cuda_file(
 
 
 # -- the index ------------------------------------------------------------------------------------------
+
+
+def test_a_cpp_text_is_split_into_tokens_once_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split: list[str] = []
+    monkeypatch.setattr(extension, "CudaText", lambda text: (split.append(text), CudaText(text))[1])
+    kernel, main = "__global__ void k() {}\n", '#include "k.cu"\nint main() { k<<<1, 1>>>(); }\n'
+    write(tmp_path, {"k.cu": kernel, "main.cu": main})
+    finder = DriverFinder(str(tmp_path))
+    for _ in range(2):
+        assert [each.driver.file for each in finder.routes(str(tmp_path / "k.cu"), "k").routes] == ["main.cu"]
+    assert sorted(split) == sorted([kernel, main])
+    split.clear()
+    write(tmp_path, {"main.cu": main.replace("main", "other")})
+    assert not finder.routes(str(tmp_path / "k.cu"), "k").routes
+    assert split == [main.replace("main", "other")]
 
 
 def test_the_nearest_folders_are_read_first(tmp_path: Path) -> None:
