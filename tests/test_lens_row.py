@@ -511,7 +511,7 @@ def test_a_library_of_another_language_says_why_it_has_no_lens(dsl: str) -> None
     assert row(bench) == ""
     first, why, what, then = hovered(bench, 2).splitlines()
     assert first == "k: not compiled, not run yet"
-    assert why == f"  no lens: a program runs kernels of {dsl}, and this file is none"
+    assert why == f"  no lens: a program runs kernels of {dsl}, and this file is not a program"
     assert "`__main__`" in what
     assert then == "  `orbit-lsp drivers` lists the tests and scripts that launch it"
     program = Bench(LIBRARY[dsl] + "def main():\n    k(1)\n", "file:///lib.py")

@@ -122,8 +122,8 @@ def wanted(content: bytes) -> tuple[WantedInclude, ...]:
 
 
 def _without_comments(content: bytes) -> bytes:
-    """Remove comments that have an end, of one line or of many. Those behind `//` stay; what looks like a beginning
-    in them or in a string is none.
+    """Remove `/* */` comments, of one line or of many. Comments after `//` stay. A `/*` in them or in a string begins
+    no comment.
     """
     code: list[bytes] = []
     position = looked = 0

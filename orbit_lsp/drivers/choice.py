@@ -21,7 +21,7 @@ _FIXTURES = frozenset(
         "benchmark", "subtests", "mocker", "self", "cls",
     )
 )  # fmt: skip
-"""Those that come with pytest and with its most common plug-ins; `self` and `cls` are none."""
+"""Those that come with pytest and with its most common plug-ins; `self` and `cls` are no fixtures."""
 _SKIPPED = re.compile(r"(?:mark|unittest)\.skip$|(?:^|\.)skip$")
 _GENERATES = re.compile(r"(?:^|\.)(?:expand|parameters|named_parameters)$|^parameterized\.")
 """Decorators of `parameterized` and absl that make methods of other names."""

@@ -1,7 +1,7 @@
 """What the editor's server does unasked, while its author types, saves and runs. Each module here is one feature.
 
-A module has a function `feature(context)` that makes its feature. The handlers of messages tell every feature of every event and know
-none by name, so a new feature is one new file. No feature may depend on the order in which they are told.
+A module has a function `feature(context)` that makes its feature. The handlers of messages pass every event to every feature, and
+name no feature, so a new feature is one new file. No feature may depend on the order of the features.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 SOURCE_SUFFIXES = (".cu", ".cu.cc", ".cu.cpp", ".cu.cxx")
-"""`.cu.cc` is what TensorFlow and JAX call them: nvcc is told that they are CUDA."""
+"""`.cu.cc` is what TensorFlow and JAX call them: nvcc gets `-x cu` for them."""
 CUDA_SUFFIXES = (*SOURCE_SUFFIXES, ".cuh")
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
 """Of C++ headers: CUDA where their text has a kernel."""

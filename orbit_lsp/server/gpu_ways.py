@@ -13,7 +13,7 @@ from orbit_lsp.runners.modal.spending import CannotAskError
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_remote.common.plain_text import plain
 
-TOKEN = "Make a Modal token"  # noqa: S105 - it is none
+TOKEN = "Make a Modal token"  # noqa: S105 - not a password
 CHOOSE = "Choose a GPU"
 SILENT_S = 8.0
 """Modal's command says nothing for a minute where it reaches nobody."""

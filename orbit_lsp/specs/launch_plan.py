@@ -145,7 +145,7 @@ def _amount(checked: EvaluatedSpec, word: str) -> float | None:
     try:
         value = evaluate(amount.value, World(checked.spec.language), SpecScope(checked.values))
     except (SpecError, UntunedError):
-        return None  # a fault, which is told as one
+        return None  # this is a fault, and reported as one
     return float(value.value) if isinstance(value, Scalar) else None
 
 

@@ -195,7 +195,7 @@ def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, .
         )
     if kernel.dsl in RUNNABLE - SPECIFIED and not scan.entries:
         return (
-            f"no lens: a program runs kernels of {kernel.dsl}, and this file is none",
+            f"no lens: a program runs kernels of {kernel.dsl}, and this file is not a program",
             "a program has main, benchmark, run or test without arguments, or `__main__`",
             "`orbit-lsp drivers` lists the tests and scripts that launch it",
         )

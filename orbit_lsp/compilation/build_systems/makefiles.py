@@ -601,7 +601,7 @@ class _Makefile:
         return best
 
     def _names(self, rule: _Rule, *, by_variable: bool) -> bool:
-        """Say whether a call of nvcc in a rule names the file, which is none of its prerequisites."""
+        """Say whether a call of nvcc in a rule names the file, although it is not a prerequisite."""
         base = os.path.basename(self.path)
         for line in rule.recipe:
             for words, _ in self._commands(line) if base in line or (by_variable and "$" in line) else ():

@@ -50,7 +50,7 @@ class Meaning(NamedTuple):
 
 
 class Decorated(NamedTuple):
-    """What decorators make of a `def`. `language` is that of the kernel, "" if it is none. `tuned` says that other
+    """What decorators make of a `def`. `language` is that of the kernel, "" if it is not a kernel. `tuned` says that other
     kernels cannot call it. `library` is the name of a decorator above that Triton does not know.
     """
 

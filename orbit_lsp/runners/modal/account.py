@@ -12,7 +12,7 @@ from typing import Any, cast
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.packages import installing
 
-NO_TOKEN = "there is no Modal token on this machine"  # noqa: S105 - it is none
+NO_TOKEN = "there is no Modal token on this machine"  # noqa: S105 - not a password
 _BY_HAND = (
     "make a token at modal.com/settings/tokens, put it into MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, and start the "
     "editor or the command from there"

@@ -36,7 +36,7 @@ _PIECE = 1 << 20
 _ROUNDS = 4
 _CANCEL_S = 30.0
 TYPED_S = 0.15
-"""What is said of a text that is typed later than this is not said: the text has changed by then."""
+"""The longest median of a compile while typing at which its errors are shown: after a longer one the text has changed."""
 _THERE = "this machine"
 """What a worker calls the machine that it is on."""
 _ids = itertools.count(1)

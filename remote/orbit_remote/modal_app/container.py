@@ -118,7 +118,7 @@ class Container:
 
     def begin(self) -> None:
         """Start the worker, so that the first job finds it. Never raises: Modal would begin another container in its
-        place, without end, and bill each. A caller is told what failed.
+        place, without end, and bill each. The caller gets the reason.
         """
         try:
             self.start()

@@ -26,7 +26,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function
 
 def tell_on_signal(folder: Path) -> None:
     """Let this process write its stack into the folder when it is asked."""
-    with contextlib.suppress(OSError, AttributeError):  # without it, a hang is told without its line
+    with contextlib.suppress(OSError, AttributeError):  # without it, a hang is reported without its line
         file = os.open(folder / _FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         faulthandler.register(_SIGNAL, file=file, all_threads=False)
 

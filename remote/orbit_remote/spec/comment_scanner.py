@@ -148,7 +148,7 @@ def mentions(text: str) -> bool:
 
 
 def near_misses(lines: list[str], language: Language) -> dict[int, SpecSpan]:
-    """Return, by line, the beginning (up to its content) of each comment that was meant as a launch spec and is none,
+    """Return, by line, the beginning (up to its content) of each comment that was meant as a launch spec but is not one,
     such as `// Orbit:` and `// orbit launch …`.
 
     Prose about orbits does not count: a statement has to follow. If the colon is missing too, the statement must be

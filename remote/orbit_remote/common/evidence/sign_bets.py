@@ -34,7 +34,7 @@ MISS: Final = 0.02
 """How often a kernel that is slower by exactly the effect looked for is given up as not slower."""
 MOST_PAIRS: Final = 60
 _FOR_NOISE = 5
-"""With fewer pairs nothing is said of their noise."""
+"""With fewer pairs their noise is not estimated."""
 
 
 # -- one kernel -------------------------------------------------------------------------------------

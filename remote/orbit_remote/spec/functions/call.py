@@ -155,7 +155,7 @@ def bind(
     given: Sequence[Given],
     keywords: Sequence[tuple[str, Value, SpecSpan]],
 ) -> Arguments:
-    """Raises SpecError for a wrong number of arguments and for a keyword that is none."""
+    """Raises SpecError for a wrong number of arguments and for an unknown keyword."""
     names, star = function.names, function.variadic
     values: dict[str, Value] = {}
     spans: dict[str, SpecSpan] = {}

@@ -126,7 +126,7 @@ async def _build(
     names = spec_instances.instances(checked)
     made = await _compile(job, checked, names, device, context, scratch, "")
     if any("overloaded" in problem.message for problem in made.built.problems) and checked.signature:
-        # the types as the text has them tell the kernel from its namesakes; typedefs are none of ours
+        # the types as the text has them tell the kernel from its namesakes; typedefs are not resolved
         types = ", ".join(parameter.type for parameter in checked.signature.parameters)
         made = await _compile(job, checked, names, device, context, scratch, types)
     made = replace(made, built=_without_own_parts(made.built, job, checked))
