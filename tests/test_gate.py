@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from orbit_lsp.gate import changes, gate, gate_loop
 from orbit_lsp.gate.changes import ChangedKernel, GateUnit
 from orbit_lsp.gate.gate_loop import GateLoop
 from orbit_lsp.gate.gate_store import GateStore, Noise
-from orbit_lsp.gate.results import GatedKernel, GateResult, exit_code
+from orbit_lsp.gate.results import GatedKernel, GateResult, exit_code, sentence
 from orbit_lsp.history import git
 from orbit_lsp.report import gate_report
 from orbit_lsp.runs.scheduler import RunFailedError
@@ -382,6 +383,99 @@ def test_a_working_tree_beside_a_commit(tmp_path: Path) -> None:
     repository.git("add", "-A")
     staged = git.checkout(str(repository.folder), base)
     assert len({same.identity, differs.identity, staged.identity}) == 3
+
+
+def shallow(repository: Repository, *words: str) -> str:
+    """The folder of a clone with the newest commit alone."""
+    clone = repository.folder.with_name("clone")
+    url = f"file://{repository.folder}"
+    repository.git("-c", "advice.detachedHead=false", "clone", "-q", "--depth", "1", *words, url, str(clone))
+    return str(clone)
+
+
+def test_a_shallow_clone_is_told_to_fetch_more(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "r")
+    repository.commit(k_cu="1\n")
+    repository.git("checkout", "-q", "-b", "change")
+    repository.commit(k_cu="2\n")
+    repository.git("checkout", "-q", "main")
+    clone = shallow(repository, "--branch", "change")
+    with pytest.raises(
+        changes.NoBaseError, match="this clone is shallow and has no branch main or master: fetch"
+    ):
+        changes.base_of(clone, None, {})
+    with pytest.raises(
+        git.GitError, match=r"no revision HEAD~1 of .*: this clone is shallow, fetch the whole"
+    ):
+        changes.base_of(clone, "HEAD~1", {})
+
+
+def test_a_repository_without_a_commit(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "r")
+    with pytest.raises(changes.NoBaseError, match="has no commit yet, so there is nothing to compare with"):
+        changes.base_of(str(repository.folder), None, {})
+    with pytest.raises(changes.NoBaseError, match="has no commit yet"):
+        changes.base_of(str(repository.folder), "HEAD", {})
+
+
+def test_conflicts_of_a_merge_are_to_be_resolved_first(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "r")
+    base = repository.commit(k_cu="1\n")
+    repository.git("checkout", "-q", "-b", "change")
+    repository.commit(k_cu="2\n")
+    repository.git("checkout", "-q", "main")
+    repository.commit(k_cu="3\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        repository.git("merge", "change")
+    with pytest.raises(git.GitError, match=r"k.cu has conflicts of a merge: resolve them"):
+        git.checkout(str(repository.folder), base)
+
+
+def test_a_submodule_at_another_commit_is_another_change(tmp_path: Path) -> None:
+    lib, repository = Repository(tmp_path / "lib"), Repository(tmp_path / "r")
+    old = lib.commit(a_cuh="1\n")
+    lib.commit(a_cuh="2\n")
+    repository.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(lib.folder), "lib")
+    base = repository.commit(k_cu="1\n")
+    same = git.checkout(str(repository.folder), base)
+    assert same.submodules == ()
+    repository.git("-C", "lib", "checkout", "-q", old)
+    edited = git.checkout(str(repository.folder), base)
+    later = repository.commit()
+    committed = git.checkout(str(repository.folder), base)
+    assert edited.submodules == committed.submodules == ("lib",)
+    assert edited.identity != same.identity
+    assert git.checkout(str(repository.folder), later).submodules == ()
+
+
+def test_a_link_to_a_file_has_no_kernels_of_its_own(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "r")
+    base = repository.commit(k_cu="1\n")
+    (repository.folder / "link.cu").symlink_to("k.cu")
+    assert git.checkout(str(repository.folder), base).sources == ("k.cu",)
+
+
+def test_a_path_of_another_repository(tmp_path: Path) -> None:
+    changes.check_inside("/r", ["/r", "/r/kernels"])
+    with pytest.raises(
+        changes.NoBaseError, match=r"^/rest/k.cu is not in the repository /r: run a gate for each"
+    ):
+        changes.check_inside("/r", ["/r/k.cu", "/rest/k.cu"])
+
+
+def test_a_sentence_says_what_was_not_compared_and_which_of_two_is_meant() -> None:
+    fine, new = KERNELS[0], replace(KERNELS[0], kernel="new", verdict="not compared")
+    other = replace(fine, file="other.cu", verdict="not compared")
+
+    def said(*kernels: GatedKernel) -> str:
+        return sentence(
+            "passed", kernels, base="main", find=0.02, false_alarm=0.01, red_control=False, failure=None
+        )
+
+    assert said() == "No kernel to compare with main."
+    assert said(new) == "Not compared with main: new."
+    assert said(fine, new).endswith("(false alarms: at most 1% of gates); not compared: new.")
+    assert said(fine, other).endswith("; not compared: fine (other.cu).")
 
 
 def test_a_change_reaches_who_includes_or_imports_it() -> None:

@@ -74,7 +74,7 @@ def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
     assert git.write(revision, str(tmp_path / "out")) == ()
     monkeypatch.setattr(git, "MOST_FILES", 2)
     (message,) = git.write(revision, str(tmp_path / "less"))
-    assert message == "2 sources of HEAD~1 are left out: there are more than 2"
+    assert message == f"2 sources of {revision.title} are left out: there are more than 2"
     written = {
         str(path.relative_to(tmp_path / "out")): path.read_text()
         for path in (tmp_path / "out").rglob("*")
@@ -92,6 +92,7 @@ def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
 
 
 def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp_path: Path) -> None:
+    repository.git("mv", "b.cuh", "moved.cuh")
     ran = tmp_path / "ran"
     trap = tmp_path / "trap"
     trap.write_text(f"#!/bin/sh\necho $0 >> {ran}\ncat\n")
@@ -105,7 +106,18 @@ def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp
     os.utime(repository.path("k_cu"), (1, 1))
     revision = git.revision(str(repository.path("k_cu")), "HEAD~1")
     git.write(revision, str(tmp_path / "out"))
+    assert git.revision(str(repository.path("moved_cuh")), "HEAD~1").main == "b.cuh"
     assert (revision.text, ran.exists()) == ("old\n", False)
+
+
+def test_a_file_that_was_renamed_has_its_earlier_text(repository: Repository) -> None:
+    (repository.folder / "src").mkdir()
+    repository.git("mv", "k.cu", "src/kernels.cu")
+    revision = git.revision(str(repository.folder / "src/kernels.cu"), "HEAD")
+    short = revision.commit[:7]
+    assert (revision.main, revision.text) == ("k.cu", "new\n")
+    assert revision.remarks == (f"src/kernels.cu was k.cu in HEAD ({short})",)
+    assert "k.cu" not in revision.changed_sources
 
 
 @pytest.mark.parametrize(

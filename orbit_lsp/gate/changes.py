@@ -91,6 +91,10 @@ def base_of(folder: str, named: str | None, environment: Mapping[str, str]) -> t
     """Return the commit to compare with, and its name for people: the one that is named, else the newest that HEAD
     shares with the branch that the change is for. Blocking. Raises GitError and NoBaseError.
     """
+    if not git.has_commits(folder):
+        raise NoBaseError(
+            f"the repository of {folder} has no commit yet, so there is nothing to compare with"
+        )
     if named:
         commit = git.commit_of(folder, named)
         return commit, named if commit.startswith(named) else f"{named} ({commit[:7]})"
@@ -102,12 +106,22 @@ def base_of(folder: str, named: str | None, environment: Mapping[str, str]) -> t
             if "knows no revision" not in str(error):
                 raise
             if branch in of_ci:
-                text = f"the base branch {branch} is not here: fetch it, or name the base with --base"
+                text = f"the base branch {branch} is not here: fetch it (`fetch-depth: 0`), or name the base with --base"
                 raise NoBaseError(text) from None
             continue
         commit = git.merge_base(folder, "HEAD", branch)
         return commit, f"{branch} ({commit[:7]})"
+    if git.is_shallow(folder):
+        raise NoBaseError(f"this clone is shallow and has no branch main or master: {git.WHOLE_HISTORY}")
     raise NoBaseError("the repository has no branch main or master: name the base, as in --base HEAD~1")
+
+
+def check_inside(root: str, paths: Sequence[str]) -> None:
+    """Check that all paths are in the repository whose top folder is `root`. Raises NoBaseError. Blocking."""
+    top = Path(os.path.realpath(root))
+    for path in paths:
+        if not Path(os.path.realpath(path)).is_relative_to(top):
+            raise NoBaseError(f"{path} is not in the repository {root}: run a gate for each repository")
 
 
 async def find(

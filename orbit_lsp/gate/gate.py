@@ -67,6 +67,7 @@ async def perform(
     folder = await asyncio.to_thread(_folder, options.paths[0])
     base, base_name = await asyncio.to_thread(changes.base_of, folder, options.base, os.environ)
     tree = await asyncio.to_thread(git.checkout, folder, base)
+    changes.check_inside(tree.root, options.paths)
     head = await asyncio.to_thread(git.commit_of, folder, "HEAD")
     with tempfile.TemporaryDirectory(prefix="orbit-gate-") as beside:
         change = await changes.find(
@@ -77,6 +78,7 @@ async def perform(
         blank = GateResult(
             "passed", "", 0, base, base_name, head, edited, _gpu(engine),
             question.false_alarm, question.find, question.margin, at=time.time(), unchanged=change.unchanged,
+            remarks=tuple(f"the submodule {place} is at another commit in the base, and what that changes is not compared" for place in tree.submodules),
         )  # fmt: skip
         return await _measured(engine, store, options, change, question, blank, say, show)
 

@@ -279,7 +279,7 @@ class GateLoop:
             and variant.job.gpu is None
         ]
         if jobs:
-            self._runs.show(f"{len(jobs)} builds")
+            self._runs.show(f"{len(jobs)} build{'s' if len(jobs) > 1 else ''}")
         lanes = asyncio.Semaphore(max(1, min(8, (os.cpu_count() or 2) // 2)))
 
         async def build(job: Job) -> None:

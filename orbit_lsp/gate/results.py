@@ -80,7 +80,7 @@ class GateResult:
     slow-down that it looks for. `base` and `head` are commits; `edited`: the working tree differs from `head`.
 
     `unchanged` kernels were not looked at. `discarded` counts pairs left out, by reason. `carried` is when this verdict was reached,
-    in seconds since 1970, if it is of an earlier gate of the same code.
+    in seconds since 1970, if it is of an earlier gate of the same code. `remarks` are sentences about the whole change.
     """
 
     verdict: GateVerdict
@@ -104,6 +104,7 @@ class GateResult:
     carried: float | None = None
     failure: Failure | None = None
     cost: Cost | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def exit_code(
@@ -135,7 +136,7 @@ def sentence(
     """Return the one sentence for a reader in a hurry."""
 
     def names(which: str) -> str:
-        listed = [kernel.kernel for kernel in kernels if kernel.verdict == which]
+        listed = [name_of(kernel, kernels) for kernel in kernels if kernel.verdict == which]
         return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if listed[3:] else "")
 
     compared = sum(kernel.verdict not in ("failed", "not compared") for kernel in kernels)
@@ -147,22 +148,30 @@ def sentence(
         case "slower":
             slower = [kernel for kernel in kernels if kernel.verdict == "slower"]
             if len(slower) == 1 and slower[0].ratio:
-                return (
-                    f"{slower[0].kernel} takes {100 * (slower[0].ratio - 1):.1f}% more time than in {base}."
-                )
+                return f"{name_of(slower[0], kernels)} takes {100 * (slower[0].ratio - 1):.1f}% more time than in {base}."
             return f"{len(slower)} of {_count(compared)} take more time than in {base}: {names('slower')}."
         case "inconclusive":
             if red_control:
                 return "Inconclusive (machine): a kernel differed from itself, so this GPU's times cannot be trusted now."
             why = f": {failure.message}" if failure else ""
             return f"Inconclusive for {names('inconclusive') or 'all kernels'}{why}."
+        case "passed" if kernels and not compared:
+            return f"Not compared with {base}: {names('not compared')}."
         case "passed" if not compared:
             return f"No kernel to compare with {base}."
         case "passed":
+            left_out = names("not compared")
             return (
                 f"{_count(compared)} compared with {base}: none is slower by {100 * find:g}% or more "
-                f"(false alarms: at most {100 * false_alarm:g}% of gates)."
+                f"(false alarms: at most {100 * false_alarm:g}% of gates)"
+                + (f"; not compared: {left_out}." if left_out else ".")
             )
+
+
+def name_of(kernel: GatedKernel, kernels: tuple[GatedKernel, ...]) -> str:
+    """Return the name of a kernel, with its file if another file has a kernel of that name."""
+    twins = any(other.kernel == kernel.kernel and other.file != kernel.file for other in kernels)
+    return f"{kernel.kernel} ({kernel.file})" if twins else kernel.kernel
 
 
 def _count(number: int) -> str:

@@ -34,6 +34,7 @@ SOURCES = frozenset(
 )  # fmt: skip
 _FILES, _PROGRAM, _SUBMODULE = ("100644", "100755"), "100755", "160000"
 """Modes of a commit's entries; the others are links."""
+WHOLE_HISTORY = "fetch the whole history (`fetch-depth: 0`, `git fetch --unshallow`)"
 _PROTOCOLS = ("ext", "fd", "file", "ftp", "ftps", "git", "http", "https", "ssh")
 _OVERRIDES = {
     "core.hooksPath": "/dev/null",
@@ -87,12 +88,15 @@ class Revision:
     @property
     def title(self) -> str:
         """Return a title such as `HEAD~1 (1a2b3c4)`, or only the short hash if that was asked for."""
-        short = self.commit[:7]
-        return short if self.commit.startswith(self.name) else f"{self.name} ({short})"
+        return _title(self.name, self.commit)
+
+
+def _title(name: str, commit: str) -> str:
+    return commit[:7] if commit.startswith(name) else f"{name} ({commit[:7]})"
 
 
 def revision(path: str, name: str) -> Revision:
-    """Read a revision. Blocking. Raises GitError."""
+    """Read a revision. A file that was renamed since has its earlier path as `main`, and a remark. Blocking. Raises GitError."""
     folder = str(Path(path).parent)
     root, commit = _root(path), commit_of(folder, name)
     top, file = Path(os.path.realpath(root)), Path(os.path.realpath(path))
@@ -103,7 +107,10 @@ def revision(path: str, name: str) -> Revision:
     main = file.relative_to(top).as_posix()
     listed, remarks = _listed(root, commit, main)
     if main not in listed:
-        raise GitError(f"{main} is not in {name}")
+        now, main = main, _earlier_path(root, commit, main)
+        if main not in listed:
+            raise GitError(f"{now} is not in {_title(name, commit)}")
+        remarks += (f"{now} was {main} in {_title(name, commit)}",)
     text = blobs(root, [listed[main]])[0].decode("utf-8-sig", "replace")
     sources = {
         place: known
@@ -114,6 +121,23 @@ def revision(path: str, name: str) -> Revision:
         place for place, known in sources.items() if _hash(Path(root, *place.split("/")), known) != known
     )
     return Revision(root, main, name, commit, text, sources, tracked, remarks)
+
+
+def _earlier_path(root: str, commit: str, place: str) -> str:
+    """Return the path that a file had in a commit, if git finds that it was renamed since, else an empty text. Only
+    what git's index has counts.
+    """
+    words = (
+        "--cached",
+        "--find-renames",
+        "--diff-filter=R",
+        "--name-status",
+        "--no-ext-diff",
+        "--no-textconv",
+        "-z",
+    )
+    fields = _git(root, "diff-index", *words, commit, "--").decode("utf-8", "surrogateescape").split("\0")
+    return dict(zip(fields[2::3], fields[1::3], strict=False)).get(place, "")
 
 
 def _root(path: str) -> str:
@@ -156,7 +180,7 @@ class Checkout:
 
     `sources` are the sources that are there now, new ones too; `changed` are those that differ from `base` or are
     gone. `identity` differs as soon as the base or the content of a file differs. For files that are no sources, only
-    what git's index has counts.
+    what git's index has counts. `submodules` are those that are at another commit than in `base`.
     """
 
     root: str
@@ -164,21 +188,21 @@ class Checkout:
     sources: tuple[str, ...]
     changed: frozenset[str]
     identity: str
+    submodules: tuple[str, ...] = ()
 
 
 def checkout(folder: str, base: str) -> Checkout:
-    """Read the working tree. Blocking. Raises GitError."""
+    """Read the working tree. Blocking. Raises GitError, also if a merge or a rebase has left conflicts."""
     root, commit = _root(str(Path(folder, "x"))), commit_of(folder, base)
     then, _ = _listed(root, commit, "")
-    index = {
-        place.decode("utf-8", "surrogateescape"): about.split(b" ")[1].decode()
-        for about, _, place in (
-            line.partition(b"\t") for line in _git(root, "ls-files", "--stage", "-z").split(b"\0") if line
-        )
-        if about.startswith(b"100")  # no links, no submodules
-    }
+    if conflicts := _git(root, "ls-files", "--unmerged", "-z"):
+        place = conflicts.partition(b"\0")[0].partition(b"\t")[2].decode("utf-8", "replace")
+        raise GitError(f"{place} has conflicts of a merge: resolve them, and `git add` it")
+    entries = _entries(_git(root, "ls-files", "--stage", "-z", limit=_LISTED_BYTES))
+    index = {place: known for place, (mode, known) in entries.items() if mode in _FILES}
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
     untracked = [place.decode("utf-8", "surrogateescape") for place in new if place]
+    untracked = [place for place in untracked if not Path(root, place).is_symlink()]
     every = {*then, *index, *untracked}
     like = next(iter(then.values()), "")
     now: dict[str, str | None] = {
@@ -189,9 +213,21 @@ def checkout(folder: str, base: str) -> Checkout:
     made = hashlib.sha256(commit.encode())
     for place, known in sorted(differ.items()):
         made.update(f"\n{known} {place}".encode("utf-8", "surrogateescape"))
+    moved = _moved_submodules(root, commit, entries)
+    made.update("".join(f"\n{known} {place}" for place, known in moved.items()).encode())
     present = sorted(place for place, known in now.items() if known and _is_source(place))
     changed = frozenset(filter(_is_source, differ))
-    return Checkout(root, commit, tuple(present), changed, made.hexdigest())
+    return Checkout(root, commit, tuple(present), changed, made.hexdigest(), tuple(moved))
+
+
+def _moved_submodules(root: str, commit: str, index: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the submodules that are at another commit than the base has, with their present commits."""
+    here = [place for place, (mode, _) in index.items() if mode == _SUBMODULE]
+    if not here:
+        return {}
+    then = _entries(_git(root, "ls-tree", "-z", "--full-tree", commit, *here))
+    now = {place: _head(Path(root, place)) or index[place][1] for place in here if place in then}
+    return {place: known for place, known in now.items() if known != then[place][1]}
 
 
 def _is_source(place: str) -> bool:
@@ -207,7 +243,23 @@ def commit_of(folder: str, name: str) -> str:
     except GitError as error:
         if str(error):
             raise
-        raise GitError(f"git knows no revision {name} of {folder}") from None
+        rest = f": this clone is shallow, {WHOLE_HISTORY}" if is_shallow(folder) else ""
+        raise GitError(f"git knows no revision {name} of {folder}{rest}") from None
+
+
+def has_commits(folder: str) -> bool:
+    """Return whether HEAD is a commit. Blocking. Raises GitError."""
+    try:
+        return bool(_git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"))
+    except GitError as error:
+        if str(error):
+            raise
+        return False
+
+
+def is_shallow(folder: str) -> bool:
+    """Return whether a clone has only the newest commits. Blocking. Raises GitError."""
+    return _git(folder, "rev-parse", "--is-shallow-repository").strip() == b"true"
 
 
 def known(folder: str, names: Sequence[str]) -> set[str]:
@@ -229,8 +281,7 @@ def merge_base(folder: str, one: str, other: str) -> str:
         if str(error):
             raise
         raise GitError(
-            f"{one} and {other} have no common commit here: fetch the whole history (`fetch-depth: 0`, `git fetch --unshallow`), or "
-            "name the base, as in --base HEAD~1"
+            f"{one} and {other} have no common commit here: {WHOLE_HISTORY}, or name the base with --base"
         ) from None
 
 
@@ -337,7 +388,7 @@ def write(revision: Revision, folder: str) -> tuple[str, ...]:
     left_out = len(places) - MOST_FILES
     places = places[:MOST_FILES]
     remarks = (
-        (f"{left_out} sources of {revision.name} are left out: there are more than {MOST_FILES}",)
+        (f"{left_out} sources of {revision.title} are left out: there are more than {MOST_FILES}",)
         if left_out > 0
         else ()
     )
@@ -399,9 +450,14 @@ def _entries(listing: bytes) -> dict[str, tuple[str, str]]:
 
 def _is_at(folder: Path, commit: str) -> bool:
     """Return whether a submodule's folder has this commit checked out."""
+    return _head(folder) == commit
+
+
+def _head(folder: Path) -> str:
+    """Return the commit that a submodule's folder has checked out; an empty text if it has none."""
     with suppress(OSError, GitError):
-        return (folder / ".git").exists() and commit_of(str(folder), "HEAD") == commit
-    return False
+        return commit_of(str(folder), "HEAD") if (folder / ".git").exists() else ""
+    return ""
 
 
 def _stays_inside(place: str, target: str) -> bool:
@@ -448,6 +504,8 @@ def _git(folder: str, *arguments: str, stdin: bytes = b"", limit: int = _LISTED_
         first = first.removeprefix("fatal: ").removeprefix("error: ")
         if first.startswith("not a git repository"):
             raise GitError(f"{folder} is not in a git repository")
+        if first.startswith("cannot use bare repository"):
+            raise GitError(f"{folder} is in a bare repository, which has no files to run: clone it")
         if first.startswith("transport '"):  # it wanted to fetch, which no repository may make it do
             raise GitError("git does not have the content of that revision here (a partial clone?)")
         remedy = next((line for line in more if "safe.directory" in line), "")

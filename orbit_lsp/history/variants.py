@@ -242,7 +242,10 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
         revision = git.revision(path, name)
         if side.job.project_program:
             return _program_of(session, side, revision, folder)
-        made = _side(session, target, revision.text, revision.title, side.plan.lines, action=side.job.action)
+        made = _side(
+            session, target, revision.text, revision.title, side.plan.lines,
+            f"{Path(revision.main).name} of {revision.title}", side.job.action,
+        )  # fmt: skip
         made = replace(made, remarks=(*made.remarks, *revision.remarks))
         whole = _with_its_files(session, made, revision, path, folder) if revision.changed_sources else made
         if whole is made and made.digest == side.digest:
@@ -279,7 +282,7 @@ def _with_its_files(
     names = ", ".join(Path(path).name for path in differ[:3]) + (
         f" and {len(differ) - 3} more" if differ[3:] else ""
     )
-    remark = f"{names} {'is' if len(differ) == 1 else 'are'} taken from {revision.name} too, so that version runs in a folder without data files"
+    remark = f"{names} {'is' if len(differ) == 1 else 'are'} taken from {revision.title} too, so that version runs in a folder without data files"
     return replace(moved, job=job, remarks=(*made.remarks, *remarks, remark))
 
 
@@ -312,7 +315,7 @@ def _program_of(session: Session, side: Variant, revision: git.Revision, folder:
     target = KernelId(uri_of(str(there)), side.target.key)
     scratch = Session(setup=session.setup, client=session.client)
     scratch.open(target.uri, 0, revision.text)
-    _kernel(scratch, target, title)
+    _kernel(scratch, target, f"{Path(revision.main).name} of {title}")
     digest = next(digest for kernel, _, digest in scratch.kernels(target.uri) if kernel == target)
     alone = replace(side.job, start=ProgramStart())  # what the kernel's file includes
     if digest == side.digest and not _differing(session, alone, revision)[1]:

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from orbit_lsp import __version__
 from orbit_lsp.gate import gate
-from orbit_lsp.gate.results import GatedKernel, GateResult
+from orbit_lsp.gate.results import GatedKernel, GateResult, name_of
 from orbit_lsp.state import units
 from orbit_lsp.views import tables
 from orbit_lsp.views.tables import Table
@@ -25,7 +25,7 @@ _ORDER = ("failed", "slower", "inconclusive", "not compared", "not slower")
 
 def text(result: GateResult) -> str:
     """Write a gate for a terminal."""
-    rows = tuple(_row(kernel) for kernel in _ordered(result))
+    rows = tuple((name_of(kernel, result.kernels), *_row(kernel)[1:]) for kernel in _ordered(result))
     lines = [in_a_line(result.sentence)]
     lines += [tables.render([Table("", _HEAD, rows)], markdown=False).strip("\n")] if rows else []
     return "\n".join([*lines, *_notes(result)])
@@ -94,11 +94,13 @@ def _notes(result: GateResult) -> list[str]:
         notes.append(
             "nothing has changed: name another base, as in --base HEAD~1, or compare every kernel with --all"
         )
+    elif not result.kernels and not result.unchanged:
+        notes.append("no kernel that is looked at uses a file that changed")
     if result.carried is not None:
         notes.append("carried from an earlier gate of the same code: --again measures anew")
     if result.unchanged:
         notes.append(
-            f"{result.unchanged} kernel{'s' if result.unchanged > 1 else ''} of changed files are the same in the base"
+            f"{result.unchanged} kernel{'s' if result.unchanged > 1 else ''} of changed files {'are' if result.unchanged > 1 else 'is'} the same in the base"
         )
     if any(kernel.pairs for kernel in result.kernels):
         notes.append(
@@ -117,7 +119,7 @@ def _notes(result: GateResult) -> list[str]:
         f"{count} pair{'s' if count > 1 else ''} discarded: {why}" for why, count in result.discarded.items()
     ]
     remarks = dict.fromkeys(remark for kernel in result.kernels for remark in kernel.remarks)
-    return notes + [in_a_line(remark) for remark in list(remarks)[:5]]
+    return notes + [in_a_line(remark) for remark in [*result.remarks, *list(remarks)[:5]]]
 
 
 def _escaped(text: str) -> str:

@@ -122,6 +122,33 @@ def test_the_kernels_of_a_program_share_its_runs(author: Author) -> None:
     assert [kernel["through"] for kernel in result["kernels"]] == ["its program"] * 2
 
 
+def test_a_renamed_file_is_compared_and_a_moved_kernel_is_said(author: Author) -> None:
+    short = committed(author.folder, saxpy_cu=FASTER, a_cu=OTHER, b_cu="// none\n")
+    git(author.folder, "mv", "saxpy.cu", "moved.cu")
+    write(author, moved_cu=SAXPY, a_cu="// none\n", b_cu=OTHER)
+    result, _ = gate(author, code=6)
+    assert verdicts(result) == {"saxpy": "slower", "other": "not compared"}
+    other, saxpy = result["kernels"]
+    assert other["reason"] == f"there is no kernel other in b.cu of {short}; it has: none"
+    assert saxpy["remarks"] == [f"moved.cu was saxpy.cu in {short}"]
+
+
+def test_a_submodule_that_changed_is_not_passed_in_silence(author: Author) -> None:
+    lib = author.folder / "origin"
+    lib.mkdir()
+    committed(lib, a_cuh="// then\n")
+    (author.folder / ".gitignore").write_text("origin\n.cache\n.state\n")
+    committed(author.folder, saxpy_cu=SAXPY)
+    git(author.folder, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(lib), "lib")
+    committed(author.folder)
+    committed(author.folder / "lib", a_cuh="// now\n")
+    result, _ = gate(author, code=0)
+    assert result["remarks"] == [
+        "the submodule lib is at another commit in the base, and what that changes is not compared"
+    ]
+    assert "\nthe submodule lib is at another commit in the base" in author.orbit("gate")[1]
+
+
 def test_a_header_that_changed_reaches_the_kernels_that_include_it(author: Author) -> None:
     committed(author.folder, saxpy_cu='#include "a.cuh"\n' + SAXPY, other_cu=OTHER, a_cuh="// then\n")
     write(author, a_cuh="// now\n")

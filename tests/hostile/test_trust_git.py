@@ -196,7 +196,7 @@ def _common(repository: Repository) -> Path:
     [
         (_elsewhere, "is not in /usr, which its repository names as its working tree (core.worktree)"),
         (_nowhere, "Invalid path '/no'"),
-        (_bare_inside, "cannot use bare repository"),
+        (_bare_inside, "is in a bare repository"),
         (_other_repository, "does not name this folder as its worktree or submodule"),
         (_other_worktree, "does not name this folder as its worktree or submodule"),
         (_link, "does not name this folder as its worktree or submodule"),
