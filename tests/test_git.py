@@ -74,7 +74,7 @@ def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
     assert git.write(revision, str(tmp_path / "out")) == ()
     monkeypatch.setattr(git, "MOST_FILES", 2)
     (message,) = git.write(revision, str(tmp_path / "less"))
-    assert message == f"2 sources of {revision.title} are left out: there are more than 2"
+    assert message == "2 sources of HEAD~1 are left out: there are more than 2"
     written = {
         str(path.relative_to(tmp_path / "out")): path.read_text()
         for path in (tmp_path / "out").rglob("*")

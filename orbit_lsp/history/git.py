@@ -90,6 +90,11 @@ class Revision:
         """Return a title such as `HEAD~1 (1a2b3c4)`, or only the short hash if that was asked for."""
         return _title(self.name, self.commit)
 
+    @property
+    def short(self) -> str:
+        """Return what was asked for; of a hash the first digits."""
+        return self.commit[:7] if self.commit.startswith(self.name) else self.name
+
 
 def _title(name: str, commit: str) -> str:
     return commit[:7] if commit.startswith(name) else f"{name} ({commit[:7]})"
@@ -388,7 +393,7 @@ def write(revision: Revision, folder: str) -> tuple[str, ...]:
     left_out = len(places) - MOST_FILES
     places = places[:MOST_FILES]
     remarks = (
-        (f"{left_out} sources of {revision.title} are left out: there are more than {MOST_FILES}",)
+        (f"{left_out} sources of {revision.short} are left out: there are more than {MOST_FILES}",)
         if left_out > 0
         else ()
     )

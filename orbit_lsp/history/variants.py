@@ -282,7 +282,7 @@ def _with_its_files(
     names = ", ".join(Path(path).name for path in differ[:3]) + (
         f" and {len(differ) - 3} more" if differ[3:] else ""
     )
-    remark = f"{names} {'is' if len(differ) == 1 else 'are'} taken from {revision.title} too, so that version runs in a folder without data files"
+    remark = f"{names} {'is' if len(differ) == 1 else 'are'} taken from {revision.short} too, so that version runs in a folder without data files"
     return replace(moved, job=job, remarks=(*made.remarks, *remarks, remark))
 
 

@@ -119,6 +119,14 @@ def test_buildkite(service: Service) -> None:
     assert report.startswith(SLOWER)
 
 
+def test_a_gate_without_a_report_keeps_its_exit_code(service: Service) -> None:
+    """The base branch was not fetched, so there is nothing to annotate."""
+    (step,) = yaml.safe_load(BUILDKITE)["steps"]
+    line = step["commands"][-1].replace("$$", "$")
+    assert service.run(line, BUILDKITE_PULL_REQUEST_BASE_BRANCH="absent") == 5
+    assert not service.said.exists()
+
+
 def test_the_budget_of_a_rented_gpu(service: Service) -> None:
     """Without an account the gate says so, and spends nothing."""
     steps: list[dict[str, Any]] = yaml.safe_load(MODAL)["jobs"]["gate"]["steps"]
