@@ -432,6 +432,10 @@ def test_how_long_a_profile_will_take_is_said_before_the_click() -> None:
     assert offered_profile(0.06, SPEC) == ("Profile", "about 3.3 s: 20 passes of 60.0 µs by Nsight Compute")
     assert offered_profile(0.06, SPEC, "13.0") == ("Profile", "about 0.7 s: 17 passes of 60.0 µs by CUPTI")
     assert offered_profile(0.06, cupti="13.0") == ("Profile", "about 1.4 s: 17 passes of 60.0 µs by CUPTI")
+    assert offered_profile(10_000, SPEC, "13.0") == (
+        "Profile (11 s)",
+        "about 11 s: 1 pass of 10.0 s by CUPTI",
+    )
     assert offered_profile(2000, cupti="13.0") == ("Profile", "about 9.4 s: 4 passes of 2.00 s by CUPTI")
 
 

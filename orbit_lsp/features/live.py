@@ -85,7 +85,7 @@ class LiveRuns(Feature):
 
     def run_ended(self, run: Run) -> None:
         """End Live for a run that could not be carried out: it would fail at the next save too."""
-        if not run.live or run.finished is None:
+        if not run.live or run.renews or run.finished is None:
             return
         outcome = run.finished.outcome
         # nobody has cancelled it here: the author was asked about the budget and said no

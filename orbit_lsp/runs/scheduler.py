@@ -83,6 +83,11 @@ class Run:
         return self.frozen.uri, self.action, kernel or ""
 
     @property
+    def renews(self) -> bool:
+        """Say whether Live renews a profile by it: only its result is shown."""
+        return self.live and self.action == "profile"
+
+    @property
     def title(self) -> str:
         if self.named:
             return self.named
@@ -384,7 +389,7 @@ class Scheduler:
     def mark(self, run: Run, state: c.State, why: str) -> None:
         """Set what the lenses of its kernels say about a run."""
         run.ran = run.ran or state in ("running", "profiling", "finishing")
-        if run.action == "compile":
+        if run.action == "compile" or run.renews:
             return
         for target in run.targets:
             known = self._session.running.get(target)
@@ -525,7 +530,7 @@ class _OneJob:
         file = session.files.get(run.frozen.uri)
         if file and self._job.action == "compile" and finished.outcome != "ok":
             file.compiled = None
-        if run.action == "debug":
+        if run.action == "debug" or (run.renews and finished.outcome != "ok"):
             return finished, changed
         if run.action != "compile" or finished.outcome != "cancelled":
             changed |= result_filing.finished(

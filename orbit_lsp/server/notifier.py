@@ -85,7 +85,7 @@ class Notifier:
         else:
             self._written(self.runs.begin(run))
         window = self._server.client_capabilities.window
-        if window and window.work_done_progress:
+        if window and window.work_done_progress and not run.renews:
             self._bars[run.id] = _Bar(self._server, run, cancel)
 
     def stage(self, run: Run, state: c.State, why: str) -> None:
@@ -165,7 +165,7 @@ class Notifier:
         # a comparison's compile error is of another text than the editor has
         shown = shown or (outcome == "compile error" and not (run.refused or run.of_several))
         shown = shown and run.action != "debug"  # it leaves nothing on a line
-        unasked = run.live and outcome != "infrastructure"
+        unasked = run.renews or (run.live and outcome != "infrastructure")
         if failure is None or outcome == "cancelled" or shown or unasked:
             return ""
         return summary.explained(failure)
