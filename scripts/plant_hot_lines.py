@@ -38,8 +38,8 @@ HOT = {
     "header": "for (int j = 0; j < 300; ++j) v = __half2float(__hadd(__float2half(v), __float2half(w)));",
     "local": "for (int j = 0; j < 200; ++j) own[(i + j) & 31] += v, v = own[(j * 5 + i) & 31];",
 }
-CUDA = """\
-#include <cuda_fp16.h>
+INCLUDE = "#include <cuda_fp16.h>\n"
+KERNEL = """\
 __global__ void planted(const float* x, const int* links, float* y, int mask) {{
   __shared__ float tile[1024];
   int i = blockIdx.x * blockDim.x + threadIdx.x, next = i;
@@ -51,16 +51,19 @@ __global__ void planted(const float* x, const int* links, float* y, int mask) {{
 {body}
   y[i & mask] = v + w + next + own[i & 31] + tile[i & 1023];
 }}
+"""
+MAIN = """\
 int main() {{
   const int n = 1 << 22;
   float *x, *y;
   int* links;
   cudaMalloc(&x, n * 4), cudaMalloc(&y, n * 4), cudaMalloc(&links, n * 4);
   cudaMemset(x, 63, n * 4), cudaMemset(links, 21, n * 4);
-  planted<<<1056, 256>>>(x, links, y, n - 1);
+{launches}
   return cudaDeviceSynchronize() != cudaSuccess;
 }}
 """
+LAUNCH = "  planted<<<1056, 256>>>(x, links, y, n - 1);"
 COLD_TRITON = (
     "v = v * 1.5 + 0.25",
     "v = tl.maximum(v, w)",
@@ -119,15 +122,26 @@ def cases(seed: int = SEED) -> list[Planted]:
         lines = [chance.choice(COLD) for _ in range(chance.randint(4, 14))]
         at = chance.randint(0, len(lines))
         lines.insert(at, hot)
-        planteds.append(
-            _planted(f"{name}.cu", CUDA.format(body="\n".join(f"  {line}" for line in lines)), f"  {hot}")
-        )
+        kernel = KERNEL.format(body="\n".join(f"  {line}" for line in lines))
+        planteds.append(_planted(f"{name}.cu", INCLUDE + kernel + MAIN.format(launches=LAUNCH), f"  {hot}"))
     for name, (loop, hot) in HOT_TRITON.items():
         before = [f"    {chance.choice(COLD_TRITON)}" for _ in range(chance.randint(2, 8))]
         after = [f"    {chance.choice(COLD_TRITON)}" for _ in range(chance.randint(2, 8))]
         body = "\n".join([*before, f"    {loop}", f"        {hot}", *after])
         planteds.append(_planted(f"{name}.py", TRITON.format(body=body), f"        {hot}"))
     return planteds
+
+
+def together(seed: int = SEED) -> tuple[str, dict[str, int]]:
+    """Return one program with all CUDA kernels of `cases`, and the hot line of each kernel by its name (`planted_sine`)."""
+    text, names = INCLUDE, [f"planted_{name}" for name in HOT]
+    lines: dict[str, int] = {}
+    for name, case in zip(names, cases(seed), strict=False):  # those of Triton come last
+        kernel = case.text.removeprefix(INCLUDE).partition("int main() {")[0]
+        lines[name] = text.count("\n") + case.line - INCLUDE.count("\n")
+        text += kernel.replace("planted(", f"{name}(")
+    launches = "\n".join(LAUNCH.replace("planted<", f"{name}<") for name in names)
+    return text + MAIN.format(launches=launches), lines
 
 
 def _planted(file: str, text: str, hot: str) -> Planted:
