@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import ncu_report
@@ -55,8 +58,42 @@ def test_a_chip_that_lacks_a_counter_is_counted_without_it(host):
     assert plan.names == ("gpu__time_duration.sum",)
 
 
-def test_a_long_launch_is_counted_in_fewer_passes(host):
-    assert host.plan(click_metrics.SHORT, "GH100").passes <= 4
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_long_launch_is_counted_in_fewer_passes(chip, host):
+    assert host.plan(click_metrics.SHORT, chip).passes <= 5
+    assert host.plan(click_metrics.ONE_PASS, chip).passes == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passes"), [(6e-5, 17), (1.1, 17), (1.3, 4), (4.9, 4), (10.0, 1), (100.0, 1)]
+)
+def test_so_many_passes_fit_a_launch_of_so_many_seconds(seconds, passes, host, monkeypatch):
+    monkeypatch.setattr(host, "plan", functools.partial(LaunchProfiler.plan, host, chip="GH100"))
+    plan, complete = host.plan_for(seconds)
+    assert (plan.passes, complete) == (passes, passes == 17)
+    assert {"gpu__time_duration.sum", profile_hints.ACHIEVED} <= set(plan.names)
+
+
+FAKE_CUPTI = """\
+#include <stdint.h>
+#define F(name) int name(void) { return 0; }
+%s
+int cuptiGetVersion(uint32_t* version) { *version = 120000; return 0; }
+"""
+
+
+def test_a_cupti_that_is_not_of_its_headers_says_so(host, kept):
+    """A toolkit was changed beneath the profiler: the structures of 12.4 and 13.0 differ."""
+    del host  # the profiler that is compiled already
+    functions = re.findall(r"X\((cupti\w+)\)", (injection.SOURCE.parent / "profiler_cupti.h").read_text())
+    library = kept / "libcupti_of_another_version.so"
+    source = FAKE_CUPTI % "\n".join(f"F({name})" for name in functions if name != "cuptiGetVersion")
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=source, text=True, check=True
+    )
+    other = LaunchProfiler(profiler.library(kept / "cupti", replace(find_or_skip(), library=library)))
+    with pytest.raises(profiler.UncountedError, match="CUPTI changed since the profiler was built"):
+        other.plan(click_metrics.CLICK, "GH100")
 
 
 @pytest.mark.parametrize("chip", ["", "XX1"])
@@ -141,8 +178,10 @@ def test_the_last_kernel_of_each_launch_is_the_launch(kernels, launches, values)
         (Library(kernels=0), 1, "0 kernels in 1 launch"),
         (Library(passes=10**6), 1, "more passes than the 2"),
         (Library(refused="pass_begin"), 1, "for administrators"),
+        (Library(refused="pass_end"), 1, "for administrators"),
+        (Library(refused="counted"), 1, "for administrators"),
     ],
-    ids=["another kernel", "no kernel", "no end", "refused"],
+    ids=["another kernel", "no kernel", "no end", "refused", "refused in the middle", "refused at the end"],
 )
 def test_counters_that_cannot_be_read_say_why(library, launches, why):
     with pytest.raises(profiler.UncountedError, match=why):

@@ -497,6 +497,29 @@ async def test_a_launch_spec_is_counted_by_cupti_alone(bench, monkeypatch):
     assert (ways, [profile.source for profile in finished.profiles]) == (["CUPTI"], ["CUPTI 13.0"])
 
 
+@pytest.mark.parametrize(
+    ("name", "daemon", "says"),
+    [
+        ("NVIDIA H100 80GB HBM3", False, ()),
+        ("NVIDIA H100 80GB HBM3", True, ("the GPU is shared through MPS: counters can include the work of its other programs",)),
+        (
+            "NVIDIA H100 80GB HBM3 MIG 1g.10gb", False,
+            ("the GPU is a MIG instance: counters of what it shares with other instances are absent or include their work",),
+        ),
+    ],
+    ids=["whole", "MPS", "MIG"],
+)  # fmt: skip
+async def test_counters_of_a_divided_gpu_say_so(name, daemon, says, bench, monkeypatch, tmp_path):
+    bench.ncu()
+    monkeypatch.setattr(probe, "devices", lambda *_: (replace(H100, name=name),))
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    if daemon:
+        (tmp_path / "control").touch()
+    by_cupti(monkeypatch, c.ok("r1", profiles=(COUNTED,)))
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert (finished.profiles, finished.remarks) == ((COUNTED,), says)
+
+
 async def test_a_launch_spec_needs_no_nsight_compute(bench, monkeypatch):
     monkeypatch.setattr(ncu_options, "find", lambda: None)
     by_cupti(monkeypatch, c.ok("r1", profiles=(COUNTED,)))

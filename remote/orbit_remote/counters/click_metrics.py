@@ -168,4 +168,20 @@ SHORT = tuple(
     and "issue_stalled" not in name
     and "pct_of_peak_sustained_elapsed" not in name
 )
-"""For kernels that are too long to be launched as often."""
+"""4 passes on GH100, 5 on GA100."""
+_IN_ONE_PASS = (
+    *("gpu__time_duration", "gpc__cycles_elapsed", "sm__cycles_", "smsp__cycles_elapsed", "sm__warps_active"),
+    *(
+        "dram__",
+        "gpu__dram_throughput",
+        "fbpa__",
+        "lts__t_sectors.",
+        "lts__t_sectors_srcunit",
+        "l1tex__t_sector_hit_rate",
+    ),
+    *("smsp__inst_executed.", "sm__inst_executed.", "sm__issue_active", "smsp__issue_active"),
+)
+ONE_PASS = tuple(name for name in CLICK if name.startswith(_IN_ONE_PASS))
+"""Time, occupancy, instructions, and the traffic of DRAM and L2: 1 pass on these chips."""
+SETS = (CLICK, SHORT, ONE_PASS)
+"""All, and fewer for kernels that are too long to be launched as often."""

@@ -21,7 +21,7 @@ _MOST_PASSES = 200
 _MOST_KERNELS = 4
 """Kernels of one launch and what flushes the cache before it."""
 LONGEST_S = 20.0
-"""Seconds of the kernels alone, in all passes together, up to which all counters of a click are read."""
+"""Seconds of the kernels alone, in all passes together, up to which a set of counters is read."""
 PERIOD = 12
 """The exponent of two of the sampling period in cycles: a launch of 2 microseconds on all SMs has some 400 samples of them."""
 _LONGEST_PERIOD = 31
@@ -80,6 +80,12 @@ class Counted:
     sampled: Sampled
 
 
+def fewer(seconds: float, passes: int) -> str:
+    """Return the remark on a launch for which not all counters were read."""
+    many = f"{passes} passes" if passes > 1 else "1 pass"
+    return f"a launch takes {seconds:.2g} s, so fewer counters were read, in {many}: a smaller launch has all of them"
+
+
 def library(cache: Path, cupti: injection.Cupti) -> Path:
     """Return the compiled profiler for this CUPTI. Raises UncountedError where there can be none."""
     if not cupti.has_range_profiler:
@@ -118,9 +124,11 @@ class LaunchProfiler:
         them: if the passes would take too long, fewer are read.
         """
         plan = self.plan(click_metrics.CLICK)
-        if plan.passes * seconds <= LONGEST_S:
-            return plan, True
-        return self.plan(click_metrics.SHORT), False
+        smaller = iter(click_metrics.SETS[1:])
+        complete = True
+        while plan.passes * seconds > LONGEST_S and (names := next(smaller, None)):
+            plan, complete = self.plan(names), False
+        return plan, complete
 
     def counted(
         self,

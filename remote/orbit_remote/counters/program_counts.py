@@ -76,14 +76,14 @@ class ProgramCounts:
             )
         if self.launches and self.why:
             told.append(f"a launch was not counted: {self.why}")
-        if self.launches and not any(each.counted.sampled.samples for each in self.launches):
-            told.append("CUPTI took no warp samples, so no line has a share")
+        if without := [each for each in self.launches if not each.counted.sampled.samples]:
+            names = dict.fromkeys(symbols.short_name(each.record.symbol) for each in without)
+            of = "" if len(without) == len(self.launches) else f" of {', '.join(names)}"
+            told.append(f"CUPTI took no warp samples{of}, so no line{of and ' of it'} has a share")
         if dropped := sum(each.counted.sampled.dropped for each in self.launches):
             told.append(f"CUPTI dropped {dropped:,} warp samples, for which it had no room")
         if short := next((each for each in self.launches if not each.complete), None):
-            told.append(
-                f"a launch takes {short.seconds:.2g} s, so no more counters were read than {short.passes} passes read"
-            )
+            told.append(profiler.fewer(short.seconds, short.passes))
         return tuple(told)
 
 
@@ -103,8 +103,11 @@ def environment(
         f"longest {min(profiler.LONGEST_S, limit_s / 2)}",
         f"period {profiler.PERIOD}",
         f"long {profiler.LONG_S}",
-        *(f"counter {name}" for name in click_metrics.CLICK),
-        *(f"short {name}" for name in click_metrics.SHORT),
+        *(
+            line
+            for names in click_metrics.SETS
+            for line in ("set next", *(f"counter {name}" for name in names))
+        ),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _ORDER).write_text("\n".join([*order, ""]), encoding="utf-8")

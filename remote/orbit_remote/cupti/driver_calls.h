@@ -14,6 +14,7 @@ namespace orbit {
   X(cuCtxPushCurrent, "cuCtxPushCurrent_v2") X(cuCtxPopCurrent, "cuCtxPopCurrent_v2")                                \
   X(cuCtxSynchronize, "cuCtxSynchronize") X(cuCtxGetDevice, "cuCtxGetDevice")                                        \
   X(cuDeviceGetAttribute, "cuDeviceGetAttribute") X(cuMemAlloc, "cuMemAlloc_v2") X(cuMemFree, "cuMemFree_v2")        \
+  X(cuMemGetInfo, "cuMemGetInfo_v2")                                                                                 \
   X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2") X(cuFuncGetAttribute, "cuFuncGetAttribute")                           \
   X(cuKernelGetFunction, "cuKernelGetFunction") X(cuStreamIsCapturing, "cuStreamIsCapturing")                        \
   X(cuFuncGetModule, "cuFuncGetModule") X(cuModuleGetGlobal, "cuModuleGetGlobal_v2")                                 \

@@ -64,13 +64,15 @@ class CubinNames {
 // What a context has in its memory, kept on the GPU by CUPTI's checkpoints, which leave out the variables of modules.
 class KeptMemory {
  public:
-  // Throws Failed.
-  explicit KeptMemory(CUcontext context) {
+  // Throws Failed. What does not fit beside itself would go to the host, from where each pass would bring it back over the bus.
+  KeptMemory(const Driver& driver, CUcontext context) {
+    size_t left = 0, all = 0;
+    if (driver.cuMemGetInfo(&left, &all) == CUDA_SUCCESS && left < all - left) throw Failed{kNoRoom};
     find();
     kept_.structSize = CUpti_Checkpoint_STRUCT_SIZE;
     kept_.ctx = context;
     const CUptiResult result = save_(&kept_);
-    if (result == CUPTI_ERROR_OUT_OF_MEMORY) throw Failed{"there is no room to keep the program's GPU memory while its kernel is launched again"};
+    if (result == CUPTI_ERROR_OUT_OF_MEMORY) throw Failed{kNoRoom};
     if (result != CUPTI_SUCCESS) throw Failed{"CUPTI could not keep the program's GPU memory (error " + std::to_string(result) + ")"};
     saved_ = true;
   }
@@ -104,6 +106,7 @@ class KeptMemory {
     if (save_ == nullptr || restore_ == nullptr || free_ == nullptr) throw Failed{path + " lacks CUPTI's checkpoints"};
   }
 
+  static constexpr const char* kNoRoom = "there is no room to keep the program's GPU memory while its kernel is launched again";
   CUpti_Checkpoint kept_{};
   Work save_ = nullptr, restore_ = nullptr, free_ = nullptr;
   bool saved_ = false;

@@ -2,8 +2,8 @@
 // on the memory that it had, until its counters are read and its warps sampled. Then the program goes on with its own launch.
 //
 // An order says what is wanted, a line each: "symbol NAME" (a mangled name) or "pattern EXPRESSION" (of mangled names; POSIX, extended), "most N"
-// configurations, "longest SECONDS" of the kernel in all passes together, "period EXPONENT" and "long SECONDS" of the sampling, "counter NAME",
-// and "short NAME" of the counters that are read where all of them take longer.
+// configurations, "longest SECONDS" of the kernel in all passes together, "period EXPONENT" and "long SECONDS" of the sampling, and "counter NAME";
+// "set next" begins another set of counters: the first is read that does not take longer, or else the last.
 //
 // The results, <folder>/<pid>.counted, are JSON lines: {"begun": a kernel, "code"} is being counted; of a launch {"symbol", "grid", …, "values",
 // "samples"}; {"why"} one was not counted; {"failed"} the kernel fails, or its launch; {"more"} there are further configurations; {"launched": names}
@@ -36,7 +36,7 @@ namespace orbit {
 struct Order {
   std::set<std::string> symbols;
   std::string pattern;
-  std::vector<std::string> counters, fewer;
+  std::vector<std::vector<std::string>> sets;
   size_t most = 1;
   double longest_s = 1, long_s = 1;
   uint32_t period = 12;
@@ -46,13 +46,14 @@ struct Order {
     for (std::string word, rest; file >> word && std::getline(file >> std::ws, rest);) {
       if (word == "symbol") symbols.insert(rest);
       else if (word == "pattern") pattern = rest;
-      else if (word == "counter") counters.push_back(rest);
-      else if (word == "short") fewer.push_back(rest);
+      else if (word == "set") sets.emplace_back();
+      else if (word == "counter" && !sets.empty()) sets.back().push_back(rest);
       else if (word == "most") most = std::stoul(rest);
       else if (word == "longest") longest_s = std::stod(rest);
       else if (word == "long") long_s = std::stod(rest);
       else if (word == "period") period = static_cast<uint32_t>(std::stoul(rest));
     }
+    if (sets.empty()) throw Failed{"no counters are wanted"};
     if (!pattern.empty() && regcomp(&expression_, pattern.c_str(), REG_EXTENDED | REG_NOSUB) != 0) throw Failed{"the kernel's name is no expression"};
   }
   Order(const Order&) = delete;
@@ -75,7 +76,7 @@ class Replay {
 
   // Throws Failed. `cubins` are those that have the kernel: its module was made of one of them.
   Replay(const Driver& driver, const Relaunch& launch, CUcontext context, const std::vector<const CubinNames*>& cubins)
-      : driver_(driver), launch_(launch), memory_(context), cache_(driver) {
+      : driver_(driver), launch_(launch), memory_(driver, context), cache_(driver) {
     if (cubins.empty()) throw Failed{"the code of its kernel is not known, so what it does to variables cannot be undone"};
     const CUmodule module = launch.module();
     for (size_t i = 0; i < cubins.size() && variables_ == nullptr; ++i) {
@@ -245,7 +246,7 @@ class ProgramProfile {
       plan->ask_device(context);
       if (!asked_) asked_device_.set_value();
       asked_ = true;
-      plan->choose(order_.counters);
+      plan->choose(order_.sets[0]);
       plan_ = std::move(plan);
     } catch (const Failed& failed) {
       unplanned_ = failed.why;
@@ -345,12 +346,15 @@ class ProgramProfile {
       if (planning_.joinable()) asked_future_.wait();
       replay.restore();
       sample(replay, context, launch.call.symbol, took, json);
-      Plan& whole = plan_for(context);
-      Plan fewer(cupti_);
-      const bool complete = whole.passes * took <= order_.longest_s;
-      if (!complete) fewer.make(context, "", order_.fewer);
-      add_counters(replay, context, complete ? whole : fewer, json);
-      say(json + ",\"complete\":" + (complete ? "true}" : "false}"));
+      Plan* plan = &plan_for(context);
+      std::unique_ptr<Plan> smaller;
+      for (size_t set = 1; set < order_.sets.size() && static_cast<double>(plan->passes) * took > order_.longest_s; ++set) {
+        smaller = std::make_unique<Plan>(cupti_);
+        smaller->make(context, "", order_.sets[set]);
+        plan = smaller.get();
+      }
+      add_counters(replay, context, *plan, json);
+      say(json + ",\"complete\":" + (smaller == nullptr ? "true}" : "false}"));
     } catch (const Replay::Broken&) {
       say("{\"failed\":true}");
       wait_for_plan();

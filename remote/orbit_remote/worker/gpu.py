@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.measurements import Telemetry
 from orbit_remote.common.requests import Job
+from orbit_remote.process import client_environment
 from orbit_remote.recording import telemetry
 from orbit_remote.worker import probe
 
@@ -68,6 +70,18 @@ def no_gpu(job: Job) -> c.Finished:
         message = f"this machine has no GPU number {job.device}"
     remedy = "`orbit-lsp doctor` shows what is missing; registers, occupancy and compiler errors need no GPU"
     return c.failed(job.run, c.Failure("infrastructure", message, remedy))
+
+
+def divided(device: c.Device) -> str:
+    """Return a remark on the counters of a GPU that programs share at the same time: a part of it (MIG), or all of it (MPS).
+    Return "" if it is not shared so.
+    """
+    if " MIG " in device.name:
+        return "the GPU is a MIG instance: counters of what it shares with other instances are absent or include their work"
+    pipes = client_environment.current().get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108 - the daemon's own default
+    if (Path(pipes) / "control").exists():
+        return "the GPU is shared through MPS: counters can include the work of its other programs"
+    return ""
 
 
 def architecture_of(device: c.Device | None) -> str:

@@ -98,9 +98,7 @@ class Counting:
         plan, complete = self._profiler.plan_for(seconds)
         values = self._profiler.counted(plan, launches, restore, flush)
         if not complete:
-            remarks.append(
-                f"the launches take {seconds:.2g} s, so no more counters were read than {plan.passes} passes read"
-            )
+            remarks.append(profiler.fewer(seconds, plan.passes))
         properties = self._torch.cuda.get_device_properties(self._torch.cuda.current_device())
         chip = profiles.Chip(f"{properties.major}.{properties.minor}", properties.multi_processor_count)
         authorship = Authorship(job.path, users=job.language == "triton")

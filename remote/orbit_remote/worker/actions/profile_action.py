@@ -52,6 +52,14 @@ async def profile(job: Job, context: WorkerContext) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
         return gpu.no_gpu(job)
+    finished = await _profiled(job, context, device)
+    remark = gpu.divided(device)
+    if not remark or not any(profile.tier == "counters" for profile in finished.profiles):
+        return finished
+    return replace(finished, remarks=(*finished.remarks, remark))
+
+
+async def _profiled(job: Job, context: WorkerContext, device: c.Device) -> c.Finished:
     if sys.platform != "linux":  # processes that can be interrupted in groups, and files of /proc
         return await _times(job, context, "profiles are taken on Linux only")
     tool = await asyncio.to_thread(ncu_options.find)
