@@ -121,7 +121,7 @@ class Evaluations:
 
 
 def read(body: dict[str, Any]) -> Answer:
-    """The server's answer."""
+    """Read the body of the server's answer."""
     result: dict[str, Any] = body.get("kernel_exec_result") or {}
     known: dict[str, Any] = result.get("metadata") or {}
     outcome = str(known.get("outcome") or body.get("outcome") or body.get("status"))
@@ -197,7 +197,7 @@ def in_forks(work: Callable[[], str], limit_s: float) -> str | None:
 
 
 class Machine:
-    """The two files that cheats of the catalogue write, as they were."""
+    """Remembers how the two files were that cheats of the catalogue write, to find out what a cheat changed and undo it."""
 
     def __init__(self) -> None:
         found = importlib.util.find_spec("torch")

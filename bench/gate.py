@@ -263,7 +263,7 @@ def with_more_work(text: str, kernel: str, before: str, after: str) -> str:
 
 
 def table(options: argparse.Namespace) -> None:
-    """The gates of some folders, and of the planted ones each kernel, as the page has them."""
+    """Print the two tables of the page: the gates of some folders, and each kernel of the gates with planted slow-downs."""
     gates = [
         (path.stem, json.loads(path.read_text()))
         for folder in options.folders

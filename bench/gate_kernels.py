@@ -38,8 +38,8 @@ _FLOATX = "typedef float floatX;\n"
 
 @dataclass(frozen=True)
 class Foreign:
-    """A kernel of others: `parts` are the functions that it needs of `path`, of which the last is the kernel. `above` stands in for
-    its headers.
+    """A kernel of somebody else's repository. `parts` are the names of the functions that are taken from its file `path`; the
+    last is the kernel. `above` is text that replaces its headers.
     """
 
     origin: Origin

@@ -145,8 +145,9 @@ class Kills:
         return False
 
     def ledger(self) -> tuple[list[str], list[str], float, float]:
-        """Containers that are not in the ledger as long as they lived, sessions that are in it besides their container, and
-        the seconds of all containers and of the ledger.
+        """Compare the ledger with the containers that lived. Return the containers whose time in the ledger is too short,
+        the sessions that are charged twice (beside their container), the seconds that all containers lived, and the
+        seconds in the ledger.
         """
         file = self.folder / "state" / "orbit-lsp" / "rented.sqlite"
         with contextlib.closing(sqlite3.connect(file)) as rows:

@@ -364,7 +364,7 @@ def priced(text: str) -> str:
 
 
 def listed(text: str) -> str:
-    """docs/guide/launch-specs.md with its functions, which are what it ends with."""
+    """Return docs/guide/launch-specs.md with the tables of functions, which are its last part, made anew."""
     lines: list[str] = []
     for group in dict.fromkeys(function.group for function in FUNCTIONS.values()):
         lines += ["", f"### {group}", "", "| function | is |", "|---|---|"]

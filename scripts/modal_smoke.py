@@ -480,7 +480,9 @@ class Smoke:
         return f"ran in a container of its own: {seen.finished.stdout.strip()}"
 
     async def stranger_larger(self) -> str:
-        """Above 8 KiB, where Modal's client would use the blob store, which a container without network may not reach."""
+        """Send a text of more than 8 KiB. Modal's client would put it in the blob store, which a container without network cannot
+        reach.
+        """
         letters = "".join(random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=40_000))
         text = LOOK.format(command=_c(NETWORK)) + f"// {letters}\n"
         seen = await self.good(self.job(text, restricted=True))

@@ -19,7 +19,7 @@ class DebuggerClient:
         self._answers: dict[int, dict[str, Any]] = {}
 
     def attach(self, path: str, *lines: int) -> None:
-        """With breakpoints on these lines of a file; what is debugged goes on then."""
+        """Attach, set breakpoints on these lines of a file, and let the program go on."""
         self.request("initialize", adapterID="orbit", pathFormat="path")
         attaching = self.send("attach", justMyCode=True)
         self.event("initialized")

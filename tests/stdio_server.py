@@ -15,7 +15,7 @@ Message = dict[str, Any]
 
 class StdioServer:
     def __init__(self, words: Sequence[str], folder: Path, errors: int | None = None) -> None:
-        """`errors` as Popen's `stderr`."""
+        """Start the program `words` in `folder`. `errors` goes to Popen as `stderr`."""
         self.process = subprocess.Popen(
             words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
         )

@@ -1,4 +1,4 @@
-"""What a long scan makes is not the collector's: a collection would hold up the event loop for seconds."""
+"""The garbage collector does not look at what a long scan made: that would hold up the event loop for seconds."""
 
 import gc
 

@@ -84,7 +84,7 @@ async def by_agents() -> set[str]:
 
 
 def by_http() -> tuple[set[str], set[str]]:
-    """Of the job API, and of the page."""
+    """Return the fields that the job API takes, and those that the server's page takes."""
     from orbit_lsp.api import job_routes, page_routes
 
     return set(job_routes.JobRequest.model_fields), set(page_routes._FIELDS)

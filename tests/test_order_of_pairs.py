@@ -70,7 +70,9 @@ def test_the_coin_of_a_comparison_cannot_be_foreseen() -> None:
 
 
 class Rounds(Match):
-    """The judge's rounds, without sides: what is called in each, with the number of its arguments."""
+    """The judge's match with no sides behind it. It notes the calls of each round by side and by the number of the arguments
+    drawn: `candidate(1) reference(1)`.
+    """
 
     def __init__(self, coin: random.Random | None) -> None:
         candidate, reference = (SimpleNamespace(reference=each) for each in (False, True))

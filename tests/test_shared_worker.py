@@ -195,7 +195,7 @@ async def test_stop_cancels_what_runs_and_ends_the_worker(clients: Clients) -> N
 async def test_a_worker_that_could_not_write_its_number_is_stopped_and_named(
     clients: Clients, shared_workers: Path
 ) -> None:
-    """As on a full disk."""
+    """A worker cannot write its number on a full disk. The test removes the file with the number."""
     await clients.client().machine()
     number = await pid()
     socket_in(shared_workers).with_suffix(".pid").unlink()

@@ -122,7 +122,7 @@ def test_labels_on_the_lines_of_every_recorded_profile() -> None:
 
 
 def test_labels_on_the_lines_of_a_recorded_run() -> None:
-    """Of README's picture, which is what the code draws."""
+    """The lines are those of README's picture, which the code draws."""
     picture = (ROOT / "docs" / "pictures" / "measured.svg").read_text(encoding="utf-8")
     text = html.unescape(re.sub(r"<[^>]+>", "", picture)).replace("\xa0", " ")
     shown = {part for hint in re.findall(r"⏱[^|\n]*", text) for part in hint.strip().split(" · ")}

@@ -1,5 +1,5 @@
-"""Results over restarts, regressions on the lens, in a whole server. The GPU side is recorded (recorded_worker.py):
-these machines have none.
+"""A whole server keeps results over restarts, and shows a regression on the lens. recorded_worker.py stands in for the
+GPU: it gives the answers of an H100.
 """
 
 from __future__ import annotations

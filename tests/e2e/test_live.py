@@ -29,7 +29,7 @@ async def turned_on(start, python: str, editor_name: str = "vscode", **live: obj
 
 
 def typed(editor: Editor, word: str, old: str = "") -> str:
-    """Write a word behind the kernel's brace in place of an old one; the text as it is then."""
+    """Write `word` behind the kernel's brace, in place of `old`. Return the new text."""
     editor.edit(5, 65, 65 + len(old), word)
     return SAXPY.replace("{", "{" + word)
 

@@ -152,7 +152,7 @@ async def test_a_triton_kernel_with_an_io_contract(tmp_path: Path) -> None:
 
 
 async def test_two_kernelbench_classes(tmp_path: Path) -> None:
-    """What loads through the TMA makes no requests of the other kind."""
+    """A product of matrices may load through the TMA. Then it makes no ordinary requests, and their counters are unknown."""
     may_be_nothing = {"l1_load_sectors_per_req", "l1_store_sectors_per_req", "l2_excess_frac"}
     async with server(tmp_path) as client:
         known = await metrics(client, "/", {"ref_code": MATMUL, "custom_code": TWO_KERNELS})

@@ -84,7 +84,7 @@ def longest_callback() -> Iterator[list[float]]:
 
 
 def new_server() -> OrbitServer:
-    """Without a client."""
+    """Return a server that no client has connected to."""
     server = OrbitServer()
     server.session = Session()
     return server

@@ -98,7 +98,7 @@ class Author:
 
 
 class Run:
-    """A run that has come to a state: `async with` waits for it, its end closes the run as a cancel does."""
+    """A run on Modal. `async with` waits until the run is in the state; leaving it cancels the run."""
 
     def __init__(self, runner: ModalRunner, job: Job, state: str) -> None:
         self._events = runner.run(job)

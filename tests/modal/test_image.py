@@ -69,7 +69,7 @@ def resolve(words: list[str], python: str) -> subprocess.CompletedProcess[str]:
     "torch", ["2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.12.1", "2.13.0"]
 )
 async def test_every_torch_resolves(modal, author, torch: str) -> None:
-    """Asks the index of packages, and nothing where there is no network."""
+    """Ask the index of packages. The test is skipped where there is no network."""
     for words in installed(await recipe(modal, author, ImageSpec("0.1.0", torch=torch))):
         done = await asyncio.to_thread(resolve, words, "3.12")
         if re.search("error sending request|dns error|timed out", done.stderr):

@@ -96,7 +96,7 @@ class Bench:
         )
 
     def runs(self) -> list[list[str]]:
-        """Process id, and the recorder's variable, of each run."""
+        """Return for each run its process id and the value of the recorder's variable."""
         file = self.folder / "runs"
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 

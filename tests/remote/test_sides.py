@@ -191,7 +191,9 @@ def test_two_sides(check: Check, reference: dict[str, Any], candidate: dict[str,
 def of_add(
     args: list[dict[str, Any]] | None = None, launch: dict[str, Any] | None = None, **changed: Any
 ) -> dict[str, Any]:
-    """The CUDA kernel with another contract; `changed` are arguments, or their values."""
+    """Return the CUDA kernel `CUDA_ADD` with other arguments or another launch. `changed` has the new value of an argument by its
+    name, or all of its fields.
+    """
     io = CUDA_ADD["io"]
     made: list[dict[str, Any]] = []
     for argument in args or io["args"]:

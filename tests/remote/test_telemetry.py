@@ -80,7 +80,7 @@ class FakeNvml(ModuleType):
         raise NVMLError("Not Supported")
 
     def _shares(self, handle: object, since_us: int) -> list[SimpleNamespace]:
-        """As the binding, which raises where there is no sample."""
+        """Stand in for NVML's Python binding, which raises if there is no sample."""
         del handle
         known = {pid: used for pid, used in self.processes.items() if used is not None}
         if not known:

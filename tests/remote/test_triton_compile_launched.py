@@ -363,7 +363,7 @@ def test_no_code_is_made_of_a_block_whose_size_is_a_guess(job):
 
 
 def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):
-    """The constants behind the star are."""
+    """Constants that stand behind the star are known all the same."""
     check_compiled(
         PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.some(), 1, 64)"),
         "triton: a value of type tensor has no `__pow__`",

@@ -133,7 +133,7 @@ async def test_a_job_for_another_gpu_or_with_another_path_gets_a_judge_of_its_ow
 
 
 async def test_where_none_can_wait_the_next_job_has_one_that_did_not(tmp_path):
-    """As without a GPU, or where one has no memory left."""
+    """No judge can wait where there is no GPU, or where its memory is full. The test hides the GPU."""
     pool = prefork.PreforkPool(cache=tmp_path, scratches=tmp_path)
     none = ENV | {"CUDA_VISIBLE_DEVICES": ""}
     try:
