@@ -107,7 +107,9 @@ class Sizes:
         return replace(self, shape=shape, matrices=(m, n, k) if self.matrices else None)
 
     def operand(self, name: str, inputs: list[str]) -> tuple[str, ...]:
-        """Return a tensor's shape. For a product of matrices, the first input has (m, k), the second (k, n)."""
+        """Return the shape of the tensor `name`. In a product of matrices the first of `inputs` has (m, k), the second
+        (k, n), and any other tensor (m, n).
+        """
         if self.matrices is None:
             return self.shape
         m, n, k = self.matrices

@@ -22,8 +22,8 @@ _MOST_PASSES = 8
 
 
 class Mask(NamedTuple):
-    """A mask: `offsets < extent` or `offsets % extent`. The offsets begin at the program's number along an axis of
-    the grid, or at 0, and cover a block.
+    """A mask: `offsets < extent` or `offsets % extent`. `axis` is the axis of the grid from whose program number the
+    offsets are computed, None if they begin at 0. `block` is how many offsets there are, "" if that is not known.
     """
 
     axis: int | None

@@ -188,7 +188,9 @@ def feature(context: FeatureContext) -> Feature:
 
 
 def passes(text: str) -> list[tuple[str, ...]]:
-    """Return the flags to try, one after another until the file compiles: the oldest front end covers the most GPUs."""
+    """Return the flags of several attempts; the first that compiles counts. The first attempt covers every GPU, and
+    each later one leaves out more of the old ones.
+    """
     threads = ("-t", str(min(len(CAPABILITIES), os.cpu_count() or 1)))
     if "__CUDA_ARCH__" in text:
         return [(*_targets(CAPABILITIES[i:]), *threads) for i in (0, 1, 4)]

@@ -531,8 +531,8 @@ def combined(
 
 
 def _leaves(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return full name -> value; None is a value that is not set. A group that is no object stands under its own
-    name.
+    """Return full name -> value, as in `live.on`. Values of None are left out: they are not set. A group whose value is no
+    object keeps its own name.
     """
     leaves: dict[str, Any] = {}
     for name, value in values.items():

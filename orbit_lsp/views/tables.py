@@ -62,8 +62,8 @@ _COUNTER = 40
 
 
 def render(sections: Sequence[Section], *, markdown: bool, columns: int | None = None) -> str:
-    """Write sections as text. `columns`: longer rows of plain text go on under their values; a float window would
-    wrap them anywhere.
+    """Write sections as text. With `columns`, a row of plain text that is longer is wrapped, and goes on below its value.
+    A floating window of an editor would wrap it anywhere.
     """
     parts: list[str] = []
     for section in sections:

@@ -156,7 +156,9 @@ class CudaSource:
         return "".join(parts)
 
     def comments_above(self, start: int, limit: int) -> list[str]:
-        """Return the comments that end directly above `start`, except for white space, from the top."""
+        """Return the comments that end before `start` with only white space between, the highest first. None
+        begins before `limit`.
+        """
         comments: list[str] = []
         for begin, stop, kind in reversed(list(self.gaps(limit, start))):
             if kind != COMMENT or self.text[stop:start].strip():

@@ -168,8 +168,8 @@ class _SyntaxWalk:
     # -- statements ----------------------------------------------------------------------------
 
     def visit_all(self, nodes: Sequence[Node], at: _At, comments: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Visit nodes. `comments` are the `# orbit:` lines directly above the first node. Return those below the
-        last.
+        """Visit nodes. `comments` are the `# orbit:` lines directly above the first node. Return the `# orbit:` lines that
+        stand after the last node.
         """
         for node in nodes:
             if node.type == "comment":

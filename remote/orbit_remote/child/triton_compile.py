@@ -540,7 +540,9 @@ def _compile(
 
 
 def _but_types(explained: Explained) -> tuple[tuple[Place | None, str], ...]:
-    """Return the errors without pointer types. A value is a pointer or none whatever type is assumed behind it."""
+    """Return the errors without the types that pointers point to. Two errors that differ only in these types are the same:
+    an assumed type does not decide whether a value is a pointer.
+    """
     return tuple(
         (
             problem.place,

@@ -31,8 +31,8 @@ _KINDS: Final = (
 
 
 def opened(path: Name, *, within: int | None = None) -> BinaryIO:
-    """Open the regular file `path`, unbuffered. Links are followed unless `within` is given, an open folder to which
-    `path` is relative.
+    """Open the regular file `path`, unbuffered. `within` is the descriptor of an open folder to which `path` is relative.
+    With it no link is followed.
     """
     follow = within is None
     _check(os.stat(path, dir_fd=within, follow_symlinks=follow), path)  # to open a device can have effects

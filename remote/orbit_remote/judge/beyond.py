@@ -124,7 +124,7 @@ class Beyonds:
         return first, more
 
     def _family(self, family: Family, at: int, base: Any) -> tuple[Any, str]:
-        """Ask about a family. Return the draw for the next one, and the result of this one."""
+        """Ask about a family with the draw `base`. Return the draw that the next family begins with, and the result of this one."""
         following = self._asked.drawn()
         try:
             left_out = self._untrusted(self._varied(family, at, base, following))

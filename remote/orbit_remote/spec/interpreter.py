@@ -89,7 +89,9 @@ def grid(
 
 
 def _flat(value: Value) -> bool:
-    """Say whether comparing a value takes one step: lists of lists that share their parts double at every level."""
+    """Say whether a value is a scalar or a list of scalars, which may be compared. A list of lists may not: with parts that
+    are shared, each level doubles the work.
+    """
     return not isinstance(value, tuple) or all(isinstance(element, Scalar) for element in value)
 
 
