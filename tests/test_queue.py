@@ -6,11 +6,14 @@ The engine here is made up: it runs nothing, and each job ends when the test say
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import json
 import re
 import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -409,6 +412,19 @@ async def test_a_key_names_one_job(tmp_path: Path) -> None:
             RequestRefusedError, match=f"the key k1 was used for another request, job {first.id}"
         ):
             await jobs.submit(asks("twice", key="k1"))
+        assert shown.begun == ["local:0 once"]
+
+
+async def test_a_key_of_an_earlier_version_whose_requests_had_fewer_fields(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        first = await jobs.submit(asks("once", key="k1"))
+        await over(jobs, first)
+        with contextlib.closing(sqlite3.connect(jobs.store.path)) as file, file:
+            (packed,) = file.execute("select request from jobs").fetchone()
+            kept = json.loads(zlib.decompress(packed))
+            del kept["wait_limit_s"]
+            file.execute("update jobs set request = ?", (zlib.compress(json.dumps(kept).encode()),))
+        assert (await jobs.submit(asks("once", key="k1"))).id == first.id
         assert shown.begun == ["local:0 once"]
 
 

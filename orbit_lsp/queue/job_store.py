@@ -265,11 +265,12 @@ class JobStore:
     ) -> tuple[StoredJob, bool] | RequestRefusedError:
         if request.key:
             row = file.execute(
-                "select id, request, outcome, owner from jobs where door = ? and key = ? and key <> ''",
+                "select id from jobs where door = ? and key = ? and key <> ''",
                 (door, request.key),
             ).fetchone()
             if row:
-                if _unpacked(row[1]) != codec.read_json(json.dumps(dataclasses.asdict(request))):
+                # both as they are read: a record of an earlier version lacks the newest fields
+                if self._request(file, row[0]) != codec.build(Request, _unpacked(packed), lenient=True):
                     return RequestRefusedError(
                         f"the key {request.key} was used for another request, job {row[0]}"
                     )
