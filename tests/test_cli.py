@@ -158,6 +158,26 @@ def test_show_of_a_folder_lists_its_kernels_with_their_lenses(folder: Path) -> N
     assert orbit(folder, "show", "none") == (64, "", "orbit-lsp: error: none has no kernels\n")
 
 
+def test_show_of_a_folder_is_of_that_folder_wherever_it_is_asked(folder: Path) -> None:
+    for made in (folder / "src" / "deep", folder / "elsewhere"):
+        made.mkdir(parents=True)
+    (folder / "elsewhere" / "other.cu").write_text("__global__ void other() {}\n")
+    (folder / "src" / "p.cu").write_text("__global__ void scale() {}\n")
+    for here, typed in {".": "src/p.cu", "src": "p.cu", "elsewhere": f"{folder}/src/p.cu", "src/deep": f"{folder}/src/p.cu"}.items():
+        name = os.path.relpath(folder / "src", folder / here)
+        assert orbit(folder / here, "show", name)[1].splitlines()[0] == typed
+        assert "other" not in orbit(folder / here, "show", name)[1]
+
+
+def test_trust_that_cannot_be_written_down(folder: Path) -> None:
+    (folder / "state").touch()
+    code, out, said = orbit(folder, "trust", environment={"XDG_STATE_HOME": str(folder / "state")})
+    assert (code, out) == (5, "")
+    assert said.startswith("orbit-lsp: error: the list of trusted folders, ")
+    assert said.endswith("cannot be written: Not a directory; set XDG_STATE_HOME to a folder of your own\n")
+    assert orbit(folder, "trust", "none")[0::2] == (64, f"orbit-lsp: there is no folder {folder}/none\n")
+
+
 def test_show_names_a_syntax_error(folder: Path) -> None:
     (folder / "k.py").write_text("import triton\n\n\n@triton.jit\ndef k(x):\n    y = (x\n")
     assert "SyntaxError: '(' was never closed" in orbit(folder, "show", "k.py")[1]

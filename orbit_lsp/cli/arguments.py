@@ -48,6 +48,10 @@ class CommandParser(argparse.ArgumentParser):
         raise _WrongError(message, f"see `{self.prog} --help`")
 
 
+_SUMMARY = 16
+"""The column of a command's summary in the help."""
+
+
 class _WrongError(Exception):
     """A command line that cannot be parsed: why, and where its help is."""
 
@@ -61,12 +65,17 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """A text with line ends of its own keeps them."""
-        if "\n" in text:
-            return super()._fill_text(text, width, indent)
+        """Line ends of a text stay. A summary goes on below itself; an example is one line, to be copied."""
+        return "\n".join(self._fitted(indent + line, min(width, 100)) for line in text.splitlines())
+
+    @staticmethod
+    def _fitted(line: str, width: int) -> str:
         import textwrap
 
-        return textwrap.fill(text, 100, break_on_hyphens=False)
+        if line.startswith("  orbit-lsp"):
+            return line
+        below = " " * _SUMMARY if line.startswith(" ") else ""
+        return textwrap.fill(line, max(width, 2 * _SUMMARY), subsequent_indent=below, break_on_hyphens=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +356,8 @@ def parse(given: list[str]) -> argparse.Namespace:
     """Parse the command line. What cannot be parsed is printed, with --json as an object too, and raises SystemExit
     with code 64; with 0 after --help and --version.
     """
+    if given[:1] == ["help"]:  # as of git and cargo
+        given = [*given[1:2], "--help"]
     try:
         return _parsed(given)
     except _WrongError as wrong:
@@ -394,7 +405,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def _overview() -> str:
     parts = [
-        "\n".join([f"{title}:", *(f"  {command.name:<14}{command.summary}" for command in group)])
+        "\n".join([f"{title}:", *(f"  {command.name:<{_SUMMARY - 2}}{command.summary}" for command in group)])
         for title, group in GROUPS.items()
     ]
     return "\n\n".join(parts)

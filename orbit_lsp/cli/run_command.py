@@ -199,7 +199,8 @@ def _setup(options: argparse.Namespace) -> RunSetup:
     """Make the setup.
 
     The workspace is the current folder if that holds the file, unless it is the root of a disk or a home folder.
-    Otherwise the workspace is the file's project. It is also the project if a test or program of the project runs.
+    Otherwise the workspace is the file's project. It is also the project if a test or program of the project runs, or
+    if a folder is shown; a folder without a project is its own.
     """
     try:
         here = str(Path.cwd())
@@ -216,7 +217,7 @@ def _setup(options: argparse.Namespace) -> RunSetup:
         own = path if _is_folder(path) else str(Path(path).parent)
         project = marked(own)
         setup.project = project or ""
-        if getattr(options, "through", None):
+        if getattr(options, "through", None) or (options.command == "show" and own == path):
             folder = project or own
         elif project and below(here, project) is None and (is_private(here) or below(path, here) is None):
             folder = project

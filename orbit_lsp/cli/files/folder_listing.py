@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbit_lsp.cli.files import drivers_command
 from orbit_lsp.cli.terminal_text import UsageError
-from orbit_lsp.closure.tree import is_private
+from orbit_lsp.closure.tree import below, is_private
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.runs import driver_search
 from orbit_lsp.state import user_folders
@@ -42,11 +42,16 @@ async def show(folder: str, engine: Engine, *, as_json: bool) -> int:
         session.open(uri_of(file), 1, finder.index.text(place))
         lines = _lines(session, uri_of(file), finder, file)
         count += len(lines)
-        print(visible("\n".join([place, *lines])))
+        print(visible("\n".join([_typed(session.setup.standing, file), *lines])))
         session.close(uri_of(file))
     if not count:
         raise UsageError(f"{folder} has no kernels")
     return 0
+
+
+def _typed(standing: str, file: str) -> str:
+    """Return the path of a file as it can be typed in the folder `standing`, "" for a folder that is gone."""
+    return (below(file, standing) if standing else None) or file
 
 
 def _absolute(folder: str) -> str:

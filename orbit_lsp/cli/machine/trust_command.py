@@ -30,10 +30,14 @@ def main(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return EXIT_CODES["usage"]
-    try:
-        real = trust.remember(folder)
-    except (FileNotFoundError, NotADirectoryError):
+    if not Path(folder).is_dir():
         print(in_a_line(f"orbit-lsp: there is no folder {folder}"), file=sys.stderr)
         return EXIT_CODES["usage"]
+    try:
+        real = trust.remember(folder)
+    except OSError as error:
+        why = f"the list of trusted folders, {trust.list_file()}, cannot be written: {error.strerror}"
+        print(in_a_line(f"orbit-lsp: error: {why}; set XDG_STATE_HOME to a folder of your own"), file=sys.stderr)
+        return EXIT_CODES["infrastructure"]
     print(in_a_line(f"{real} is trusted: restart the server of an open editor to apply this there"))
     return 0
