@@ -158,6 +158,17 @@ def test_show_of_a_folder_lists_its_kernels_with_their_lenses(folder: Path) -> N
     assert orbit(folder, "show", "none") == (64, "", "orbit-lsp: error: none has no kernels\n")
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_fits_the_terminal_and_examples_stay_whole(folder: Path, columns: int) -> None:
+    for words in (["help"], ["help", "compare"]):
+        code, out, _ = orbit(folder, *words, environment={"COLUMNS": str(columns)})
+        lines = [line for line in out.splitlines() if not line.startswith("  orbit-lsp")]
+        assert code == 0
+        assert max(map(len, lines)) <= columns
+        assert "  orbit-lsp compare k.cu --with HEAD~1" in out.splitlines()
+    assert orbit(folder, "help", "compare") == orbit(folder, "compare", "--help")
+
+
 def test_show_of_a_folder_is_of_that_folder_wherever_it_is_asked(folder: Path) -> None:
     for made in (folder / "src" / "deep", folder / "elsewhere"):
         made.mkdir(parents=True)

@@ -49,7 +49,7 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = {step["step"]: step["shown"] for step in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 0, (steps, done.stderr)
     assert steps == {
-        "mistake": "'rund' is not a function of launch specs; did you mean 'round'.\norbit",
+        "mistake": "'rund' is not a function of launch specs; did you mean 'round'?\norbit",
         "mended": "# orbit: n = 1024; x = randn(n); y = empty(n)",
         "measured": "⏱ 5.00 µs ±0% · occ ≤100%\norbit",
         "edited": "⏱ 5.00 µs · edited since · occ ≤100%\norbit",

@@ -50,7 +50,7 @@ def test_a_name_that_the_kernel_does_not_have() -> None:
         "copy[(1,)](x0 := 1, 2, 3, BLOK=64)",
         """
         copy[(1,)](x0 := 1, 2, 3, BLOK=64)
-                                  ^~~~~~~ copy has no parameter BLOK; did you mean 'BLOCK'
+                                  ^~~~~~~ copy has no parameter BLOK; did you mean 'BLOCK'?
         """,
     )
 
@@ -60,7 +60,7 @@ def test_an_option_of_the_launch() -> None:
         "copy[(1,)](1, 2, 3, BLOCK=64, num_warp=8)",
         """
         copy[(1,)](1, 2, 3, BLOCK=64, num_warp=8)
-                                      ^~~~~~~~~~ copy has no parameter num_warp; did you mean 'num_warps'
+                                      ^~~~~~~~~~ copy has no parameter num_warp; did you mean 'num_warps'?
         """,
     )
 
@@ -133,5 +133,5 @@ def test_such_a_launch_is_an_error_and_no_figure_is_assumed(
             y = torch.empty_like(x)
             copy[(1,)](x, y, x.numel(), BLOK=256)
         """,
-        "triton: copy has no parameter BLOK; did you mean 'BLOCK'",
+        "triton: copy has no parameter BLOK; did you mean 'BLOCK'?",
     )

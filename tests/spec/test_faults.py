@@ -63,7 +63,7 @@ def test_a_grid_that_is_a_function_of_the_constants() -> None:
         add("launch add[lambda META: (triton.cdiv(n, META['BLOK']),)](x, y, out, n, BLOCK=1024)"),
         """
         # orbit: launch add[lambda META: (triton.cdiv(n, META['BLOK']),)](x, y, out, n, BLOCK=1024)
-                                                              ^^^^^^ The launch gives no 'BLOK'; did you mean 'BLOCK'.
+                                                              ^^^^^^ The launch gives no 'BLOK'; did you mean 'BLOCK'?
         """,
         "triton",
     )
@@ -74,7 +74,7 @@ def test_unknown_words_and_names() -> None:
         saxpy("lunch saxpy<<<1, 1>>>(n, a, x, y)", "launch saxpy<<<1, 1>>>(m, a, x, y)"),
         """
         // orbit: lunch saxpy<<<1, 1>>>(n, a, x, y)
-                  ^^^^^ 'lunch' is not a word of launch specs; did you mean 'launch'.
+                  ^^^^^ 'lunch' is not a word of launch specs; did you mean 'launch'?
         // orbit: launch saxpy<<<1, 1>>>(m, a, x, y)
                                          ^ 'm' is not known here.
         """,
@@ -125,7 +125,7 @@ def test_the_number_of_arguments() -> None:
         """
         # orbit: launch add[(1,)](x, y, out, BLOCK=1, warps=4)
                         ^^^ add lacks 'n': (x, y, out, n, BLOCK: tl.constexpr).
-                                                      ^^^^^^^ add has no 'warps'; did you mean 'num_warps'.
+                                                      ^^^^^^^ add has no 'warps'; did you mean 'num_warps'?
         """,
         "triton",
     )
@@ -298,7 +298,7 @@ def test_a_launch_of_another_kernel_only() -> None:
         saxpy("launch saxpi<<<1, 1>>>(n, a, x, y)"),
         """
         // orbit: launch saxpi<<<1, 1>>>(n, a, x, y)
-                         ^^^^^ This launches 'saxpi', and the kernel below is 'saxpy'; did you mean 'saxpy'.
+                         ^^^^^ This launches 'saxpi', and the kernel below is 'saxpy'; did you mean 'saxpy'?
         """,
     )
 
@@ -315,7 +315,7 @@ def test_cases_and_sweeps_are_checked_value_by_value() -> None:
         // orbit: launch saxpy<<<n / 256, 256>>>(n, 1.0f, x, y)
                                  ^^^^^^^ This grid is 0 in x; nothing would run.
         // orbit: case tail: m = 3
-                             ^ 'm' is assigned nowhere above; a case replaces values.
+                             ^ 'm' is assigned nowhere above, and a case replaces values.
         """,
     )
 

@@ -44,7 +44,7 @@ def sound(known: launch_spec.EvaluatedSpec, text: str) -> None:
     lines = len(text.splitlines()) + 1
     for fault in known.faults:
         assert fault.message
-        assert fault.message[-1] in ".)…"
+        assert fault.message[-1] in ".?)…"
         assert len(fault.message) < 500
         assert 0 <= fault.span.line <= fault.span.end_line <= lines
         assert fault.span.column >= 0

@@ -47,10 +47,10 @@ def add(line: str) -> str:
         ("reference plain(x, y)", ""),
         ("reference out == plain(x, y, scale=2) within 1e-3, 1e-5", ""),
         ("reference plain", ""),
-        ("reference plane(x, y)", "          ^^^^^ There is no function 'plane' in this file; did you mean 'plain'."),
+        ("reference plane(x, y)", "          ^^^^^ There is no function 'plane' in this file; did you mean 'plain'?"),
         ("reference plain(x)", "          ^^^^^ plain lacks 'y': (x, y, *, scale=1)."),
         ("reference plain(x, y, 2)", "                      ^ plain takes 2 arguments, not 3: (x, y, *, scale=1)."),
-        ("reference plain(x, y, scales=2)", "                      ^^^^^^^^ plain has no 'scales'; did you mean 'scale'."),
+        ("reference plain(x, y, scales=2)", "                      ^^^^^^^^ plain has no 'scales'; did you mean 'scale'?"),
         ("reference plain(x, z)", "                   ^ 'z' is not known here."),
         ("reference o == plain(x, y)", "          ^ 'o' is not known here."),
         ("reference n == plain(x, y)", "          ^ An output is a tensor, not the int 1000."),
@@ -110,7 +110,7 @@ def test_a_symbol_that_is_none() -> None:
         ),
         """
         // orbit: symbol weight = randn(64); symbol f = 1; symbol wait = 1
-                         ^^^^^^ There is no __constant__ or __device__ variable 'weight' in this file; did you mean 'weights'.
+                         ^^^^^^ There is no __constant__ or __device__ variable 'weight' in this file; did you mean 'weights'?
                                                     ^ There is no __constant__ or __device__ variable 'f' in this file.
                                                                   ^^^^ There is no __constant__ or __device__ variable 'wait' in this file.
         // orbit: symbol weights = m

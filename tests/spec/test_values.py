@@ -126,7 +126,7 @@ def test_python(expression: str, value: str) -> None:
         ("randn(4).cuda()", "'cuda' is not a method of launch specs."),
         ("randn(4).__class__", "A tensor has no '.__class__' in launch specs."),
         ("eval('1')", "'eval' is not a function of launch specs."),
-        ("random(4)", "'random' is not a function of launch specs; did you mean 'rand'."),
+        ("random(4)", "'random' is not a function of launch specs; did you mean 'rand'?"),
     ],
 )
 def test_tensors(expression: str, value: str) -> None:

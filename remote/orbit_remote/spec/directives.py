@@ -112,8 +112,8 @@ class _DirectiveReader:
             return SpecError(
                 first.span, f"Names take the type of their value; write '{name} = …' without a type."
             )
-        near = nearest(first.text, WORDS)
-        return SpecError(first.span, f"'{first.text[:40]}' is not a word of launch specs{near}.")
+        near = nearest(first.text, WORDS, ".")
+        return SpecError(first.span, f"'{first.text[:40]}' is not a word of launch specs{near}")
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -280,12 +280,12 @@ def _twice(word: Name, first: SpecSpan) -> SpecError:
     return SpecError(word.span, f"'{word.name}' is given twice; the first is on line {first.line + 1}.")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'`, or "" if no known name is near."""
+def nearest(name: str, known: Iterable[str], end: str = "") -> str:
+    """Return the end of a sentence about an unknown name: `; did you mean 'x'?`, or `end` if no known name is near."""
     if len(name) > 60:
-        return ""
+        return end
     names = sorted(known)
     near = [
         known_name for known_name in names if known_name.lower() == name.lower()
     ] or difflib.get_close_matches(name, names, 1, 0.7)
-    return f"; did you mean '{near[0]}'" if near else ""
+    return f"; did you mean '{near[0]}'?" if near else end

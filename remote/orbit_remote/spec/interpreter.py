@@ -170,7 +170,7 @@ class _Interpreter:
         if dtype := dtypes.named(name, self.world.language):
             return dtype
         known = [*self.scope.values, *constants, *function_table.names(self.world.language)]
-        raise SpecError(node.span, f"'{name[:40]}' is not known here{nearest(name, known)}.")
+        raise SpecError(node.span, f"'{name[:40]}' is not known here{nearest(name, known, '.')}")
 
     def _constant(self, value: float | bool | None) -> Value:
         if value is None:
@@ -250,7 +250,7 @@ class _Interpreter:
         if self.scope.tuned:
             raise UntunedError
         raise SpecError(
-            item.span, f"The launch gives no '{item.value[:40]}'{nearest(item.value, self.scope.constants)}."
+            item.span, f"The launch gives no '{item.value[:40]}'{nearest(item.value, self.scope.constants, '.')}"
         )
 
     def _item(self, node: Expression) -> Any:
@@ -302,7 +302,7 @@ class _Interpreter:
             what = "method" if node.receiver is not None else "function"
             raise SpecError(
                 node.name_span,
-                f"'{node.name[:40]}' is not a {what} of launch specs{nearest(node.name, known)}.",
+                f"'{node.name[:40]}' is not a {what} of launch specs{nearest(node.name, known, '.')}",
             )
         arguments = node.arguments if node.receiver is None else (node.receiver, *node.arguments)
         given = [(self.value(argument), argument.span) for argument in arguments]

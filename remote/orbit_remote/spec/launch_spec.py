@@ -192,7 +192,7 @@ def points(spec: LaunchSpec) -> tuple[list[SpecPoint], list[Fault]]:
         for value in case.values:
             name = value.name
             if name.name not in known:
-                message = f"'{name.name}' is assigned nowhere above{nearest(name.name, known)}; a case replaces values."
+                message = f"'{name.name}' is assigned nowhere above, and a case replaces values{nearest(name.name, known, '.')}"
                 faults.append(Fault(name.span, message))
         given = {value.name.name: value.value for value in case.values}
         listed.append(SpecPoint(case.name.name, {**listed[0].replaced, **given}))

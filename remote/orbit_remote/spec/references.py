@@ -31,8 +31,8 @@ def static(
         known = around.variables()
         for symbol in spec.symbols:
             if symbol.name.name not in known:
-                near = nearest(symbol.name.name, known)
-                message = f"There is no __constant__ or __device__ variable '{symbol.name.name[:40]}' in this file{near}."
+                near = nearest(symbol.name.name, known, ".")
+                message = f"There is no __constant__ or __device__ variable '{symbol.name.name[:40]}' in this file{near}"
                 faults.append(Fault(symbol.name.span, message))
     if not spec.launches:
         measured = [*spec.expects, *spec.references, *spec.cases]
@@ -42,8 +42,8 @@ def static(
     if any(launch.kernel.name == target.name for launch in spec.launches):
         return faults
     kernel = spec.launches[0].kernel
-    near = nearest(kernel.name, [target.name])
-    message = f"This launches '{kernel.name[:40]}', and the kernel below is '{target.name}'{near}."
+    near = nearest(kernel.name, [target.name], ".")
+    message = f"This launches '{kernel.name[:40]}', and the kernel below is '{target.name}'{near}"
     return [Fault(kernel.span, message), *(fault for fault in faults if fault.span != kernel.span)]
 
 
@@ -69,8 +69,8 @@ def _referred(
     assigned = {each.name.name for each in spec.assignments}
     for output in reference.outputs:
         if output.name not in assigned:
-            near = nearest(output.name, assigned)
-            faults.append(Fault(output.span, f"'{output.name[:40]}' is not known here{near}."))
+            near = nearest(output.name, assigned, ".")
+            faults.append(Fault(output.span, f"'{output.name[:40]}' is not known here{near}"))
     if reference.call is None:
         return faults
     name = reference.call.name
@@ -83,9 +83,9 @@ def _referred(
         )
         faults.append(Fault(where, message))
     elif around.complete and not around.knows(name):
-        near = nearest(name, around.functions()) if spec.language == "triton" else ""
+        near = nearest(name, around.functions(), ".") if spec.language == "triton" else "."
         what = "kernel" if spec.language == "cuda" else "function"
-        faults.append(Fault(where, f"There is no {what} '{name[:40]}' in this file{near}."))
+        faults.append(Fault(where, f"There is no {what} '{name[:40]}' in this file{near}"))
     elif isinstance(reference.call, Call) and (function := around.function(name)):
         faults += _bound_to(function.parameters, reference.call)
     return faults
@@ -106,8 +106,8 @@ def _bound_to(parameters: str, call: Call) -> list[Fault]:
     if not any(part.startswith("**") for part in parts):
         for keyword in call.keywords:
             if keyword.name not in names:
-                near = nearest(keyword.name, names)
-                return [Fault(keyword.span, f"{call.name} has no '{keyword.name}'{near}.")]
+                near = nearest(keyword.name, names, ".")
+                return [Fault(keyword.span, f"{call.name} has no '{keyword.name}'{near}")]
     lacking = [
         each.name for each in read if not each.refused and not each.optional and each.name not in given
     ]

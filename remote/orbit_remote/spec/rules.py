@@ -323,8 +323,8 @@ class _Checks:
             if keyword.name in given:
                 self.faults.append(Fault(keyword.span, f"'{keyword.name}' is given twice."))
             elif keyword.name not in names and keyword.name not in OPTIONS:
-                near = nearest(keyword.name, [*names, *OPTIONS])
-                self.faults.append(Fault(keyword.span, f"{own.name} has no '{keyword.name}'{near}."))
+                near = nearest(keyword.name, [*names, *OPTIONS], ".")
+                self.faults.append(Fault(keyword.span, f"{own.name} has no '{keyword.name}'{near}"))
             given.add(keyword.name)
         lacking = [
             each.name
