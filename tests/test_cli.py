@@ -174,7 +174,12 @@ def test_show_of_a_folder_is_of_that_folder_wherever_it_is_asked(folder: Path) -
         made.mkdir(parents=True)
     (folder / "elsewhere" / "other.cu").write_text("__global__ void other() {}\n")
     (folder / "src" / "p.cu").write_text("__global__ void scale() {}\n")
-    for here, typed in {".": "src/p.cu", "src": "p.cu", "elsewhere": f"{folder}/src/p.cu", "src/deep": f"{folder}/src/p.cu"}.items():
+    for here, typed in {
+        ".": "src/p.cu",
+        "src": "p.cu",
+        "elsewhere": f"{folder}/src/p.cu",
+        "src/deep": f"{folder}/src/p.cu",
+    }.items():
         name = os.path.relpath(folder / "src", folder / here)
         assert orbit(folder / here, "show", name)[1].splitlines()[0] == typed
         assert "other" not in orbit(folder / here, "show", name)[1]

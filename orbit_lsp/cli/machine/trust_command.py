@@ -37,7 +37,9 @@ def main(options: argparse.Namespace) -> int:
         real = trust.remember(folder)
     except OSError as error:
         why = f"the list of trusted folders, {trust.list_file()}, cannot be written: {error.strerror}"
-        print(in_a_line(f"orbit-lsp: error: {why}; set XDG_STATE_HOME to a folder of your own"), file=sys.stderr)
+        print(
+            in_a_line(f"orbit-lsp: error: {why}; set XDG_STATE_HOME to a folder of your own"), file=sys.stderr
+        )
         return EXIT_CODES["infrastructure"]
     print(in_a_line(f"{real} is trusted: restart the server of an open editor to apply this there"))
     return 0

@@ -250,7 +250,8 @@ class _Interpreter:
         if self.scope.tuned:
             raise UntunedError
         raise SpecError(
-            item.span, f"The launch gives no '{item.value[:40]}'{nearest(item.value, self.scope.constants, '.')}"
+            item.span,
+            f"The launch gives no '{item.value[:40]}'{nearest(item.value, self.scope.constants, '.')}",
         )
 
     def _item(self, node: Expression) -> Any:
