@@ -25,6 +25,23 @@ def test_a_pointer_whose_index_a_constant_bounds() -> None:
     )
 
 
+def test_a_result_of_one_element() -> None:
+    check(
+        """
+        __global__ void total(int n, const float* in, float* out, unsigned* blocks, int* size) {
+          int i = blockIdx.x * blockDim.x + threadIdx.x;
+          if (i < n) atomicAdd(out, in[i]);
+          if (threadIdx.x == 0) atomicAdd(&blocks[0], 1);
+          if (i == 0) *size = n;
+        }
+        """,
+        """
+        // orbit: n = 1 << 20; in = randn(n); out = zeros(1); blocks = zeros(1); size = empty(1)  // guessed
+        // orbit: launch total<<<(n + 255) / 256, 256>>>(n, in, out, blocks, size)  // guessed: grid, block
+        """,
+    )
+
+
 def test_one_count_and_what_is_read_and_written() -> None:
     check(
         "__global__ void saxpy(int n, float a, const float* x, float* y) { y[0] = a * x[0] + y[0]; }",

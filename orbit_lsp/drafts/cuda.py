@@ -141,7 +141,11 @@ def value_of(
             return guessed(parameter.name, None, shown)
         pointers = [each for each in subject.header.parameters if sizes.matrices and each.kind == "pointer"]
         inputs = [each.name for each in pointers if each.const or not _written(each.name, subject.body)]
-        shape = _counted(parameter.name, subject) or sizes.operand(parameter.name, inputs)
+        shape = (
+            _single(parameter.name, subject.body)
+            or _counted(parameter.name, subject)
+            or sizes.operand(parameter.name, inputs)
+        )
         return guessed(parameter.name, contents(parameter, shape, element, subject.body))
     dtype = element[0] if element else dtypes.DTYPES["float32"]
     if parameter.kind == "scalar" and dtype.kind == "bool":
@@ -149,6 +153,17 @@ def value_of(
     if parameter.kind == "scalar" and dtype.kind == "floating":
         return guessed(parameter.name, guesses.real(parameter.name) + "f" * (dtype.name != "float64"))
     return guessed(parameter.name, guesses.stride(parameter.name, subject.names, sizes), shown)
+
+
+def _single(name: str, body: str) -> tuple[str, ...]:
+    """Return the shape of one element if a pointer is used for nothing but atomics on its first element or `*out = …`,
+    as a reduction uses that of its result.
+    """
+    own = re.escape(name)
+    uses = re.findall(rf"(?<![\w.]){own}\b", body)
+    atomic = rf"\batomic\w+\s*\(\s*(?:{own}|&\s*{own}\s*\[\s*0\s*\])\s*,"
+    firsts = re.findall(rf"{atomic}|[;{{}})]\s*\*\s*{own}\s*=(?!=)", body)
+    return ("1",) if uses and len(uses) == len(firsts) else ()
 
 
 def _counted(name: str, subject: DraftSubject) -> tuple[str, ...]:
