@@ -158,6 +158,20 @@ def test_show_of_a_folder_lists_its_kernels_with_their_lenses(folder: Path) -> N
     assert orbit(folder, "show", "none") == (64, "", "orbit-lsp: error: none has no kernels\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("compile k.cu --bogus", "unknown option '--bogus'"),
+        ("compile k.cu --gup L4", "unknown option '--gup'; did you mean --gpu?"),
+        ("modal deploy", "there is no Modal token on this machine"),
+        ("rnu k.cu", "unknown command 'rnu'; did you mean run?"),
+    ],
+)
+def test_what_is_wrong_is_the_first_line(folder: Path, words: str, said: str) -> None:
+    line = orbit(folder, *words.split(), environment={"HOME": str(folder)})[2].splitlines()[0]
+    assert line.removeprefix("orbit-lsp: error: ").removeprefix("✗ ") == said
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_help_fits_the_terminal_and_examples_stay_whole(folder: Path, columns: int) -> None:
     for words in (["help"], ["help", "compare"]):

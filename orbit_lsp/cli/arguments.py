@@ -399,8 +399,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown word, or "" if no known word is similar."""
     import difflib  # of mistakes alone
 
-    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    bare = {name.lstrip("-"): name for name in known}  # of `--bogus` and `--gpu` the dashes alone are alike
+    nearest = difflib.get_close_matches(word.lstrip("-"), bare, n=1, cutoff=0.6)
+    return f"; did you mean {bare[nearest[0]]}?" if nearest else ""
 
 
 def _overview() -> str:

@@ -88,6 +88,7 @@ async def _status(
 async def _obey(options: argparse.Namespace, account: Account, places: Places) -> int:
     name = await account.name()
     if options.what == "deploy":
+        await account.apps()  # raises if there is no token, or Modal refuses it
         print(f"building the image of {name}, which takes minutes the first time …", file=sys.stderr)
         await account.deploy()
         print(f"✓ {name} is on Modal")
