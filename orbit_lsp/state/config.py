@@ -608,7 +608,7 @@ and nest the names: `{"modal": {"idle_s": 60}}` is `orbit.modal.idle_s`.
 
 If you do not trust the workspace, orbit-lsp uses only its settings marked *yes* in the last column. One message names those that
 it ignores. To trust it, use VS Code's workspace trust; elsewhere, your own setting `orbit.trusted` or `orbit-lsp trust DIR`;
-`orbit-lsp trust --forget DIR` takes trust back. On the command line, `--trust` makes one command trust the current folder.
+`orbit-lsp trust --forget DIR` takes trust back. On the command line, `--trust` makes one command trust the project.
 On the command line, trust covers the Python that the folder contains or names, and the compilers and compiler flags that its project's
 build files name.
 
