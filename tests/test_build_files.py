@@ -429,7 +429,7 @@ def test_the_command_for_a_makefile_in_another_folder(tmp_path: Path) -> None:
 
 LEFT_OUT = {
     "of a shell": ("V := $(shell git describe)\nF = -DV=$(V) -DK", "-DV=$(shell git describe)"),
-    "of a function": ("F = -DK $(foreach m,A B,-D$(m))", "$(foreach m,A B,-D$(m))"),
+    "of a function": ("F = -DK $(call define,A B)", "$(call define,A B)"),
     "of a variable that nothing sets": ("F = -DK -DN=$(N)", "-DN=$(N)"),
     "an architecture": ("F = -DK -gencode arch=compute_$(SM),code=sm_$(SM)", "-gencode arch=compute_$(SM),code=sm_$(SM)"),
     "under a condition": ("ifeq ($(shell nproc),4)\nF += -DFOUR\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to F"),

@@ -148,13 +148,17 @@ class DriverChoice:
         return False
 
     def _fixtures(self, place: str) -> set[str]:
-        """Return the fixtures that a test of a file may take."""
-        return {
-            unit.name.rpartition("::")[2]
-            for _, module in self._conftests(place)
-            for unit in module.units.values()
-            if unit.fixture
-        }
+        """Return the fixtures that a test of a file may take: those of these files, and those that they import."""
+        return {name for at, module in self._conftests(place) for name in self._fixtures_in(at, module)}
+
+    def _fixtures_in(self, place: str, module: Module) -> Iterator[str]:
+        yield from (unit.name.rpartition("::")[2] for unit in module.units.values() if unit.fixture)
+        for alias, bind in module.binds.items():
+            at = self._project.meaning(place, bind)
+            holder = self._project.module(at.place) if at and at.name else None
+            unit = holder.units.get(at.name) if holder and at else None
+            if unit and unit.fixture:
+                yield alias
 
     def _generates_arguments(self, place: str) -> bool:
         """Say whether a hook or a plug-in may give tests of a file arguments that are no fixtures of the project."""

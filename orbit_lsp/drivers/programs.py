@@ -26,10 +26,12 @@ _TESTS = frozenset(("TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P"))
 _CASES = frozenset(
     ("TEST_CASE", "SCENARIO", "TEST_CASE_METHOD", "C2H_TEST", "TEMPLATE_TEST_CASE", "CATCH_TEST_CASE")
 )
-_FRAMEWORK = re.compile(r"\b(?:TEST(?:_F|_P|_CASE)?|TYPED_TEST|C2H_TEST|SCENARIO|NVBENCH_BENCH\w*)\s*\(")
-_TEST_WORDS = ("TEST", "SCENARIO", "NVBENCH_BENCH")
+_BENCHED_IN_CLASSES = frozenset(("BENCHMARK_F", "BENCHMARK_DEFINE_F"))
+_FRAMEWORK = re.compile(r"\b(?:TEST(?:_F|_P|_CASE)?|TYPED_TEST|C2H_TEST|SCENARIO|(?:NVBENCH_)?BENCH\w*)\s*\(")
+_TEST_WORDS = ("TEST", "SCENARIO", "BENCH")
 """One of them stands where `_FRAMEWORK` matches. Such a word is found much faster."""
 _BENCHED = re.compile(r"\bNVBENCH_BENCH\w*\s*\(\s*(?:NVBENCH_\w+\s*\(\s*)?(\w+)")
+_GOOGLE_BENCHED = re.compile(r"\bBENCHMARK(?:_CAPTURE|_TEMPLATE\d?)?\s*\(\s*(\w+)")
 _BEHIND = re.compile(r"[;{}]|^[ \t]*#.*$|//.*$|\*/", re.MULTILINE)
 """A declaration begins behind one of these: another declaration, a line of the preprocessor, a comment."""
 _ENDS = re.compile(r"[;{}]")
@@ -253,8 +255,9 @@ class Programs:
         text = self._near.texts[place]
         file = posixpath.basename(place)
         benched = set(_BENCHED.findall(text) if "NVBENCH_BENCH" in text else ())
+        google = set(_GOOGLE_BENCHED.findall(text) if "BENCHMARK" in text else ())
         for function in self._near.functions(place):
-            if function.name not in {"main", *_TESTS, *_CASES, *benched}:
+            if function.name not in {"main", *_TESTS, *_CASES, *_BENCHED_IN_CLASSES, *benched, *google}:
                 continue
             words = frozenset(function.words)
             if function.name == "main":
@@ -274,6 +277,11 @@ class Programs:
                     words,
                     (name,) if name and not set(name) & set(',[]*"\\') else (),
                 )
+            elif function.name in google or function.name in _BENCHED_IN_CLASSES:
+                named = _arguments(function) if function.name in _BENCHED_IN_CLASSES else [function.name]
+                # the name goes on behind a slash, with the benchmark's arguments
+                pattern = f"--benchmark_filter=^{'/'.join(named)}($|[/<])"
+                yield _Start(f"{'/'.join(named)} of {file}", words, (pattern,))
             else:
                 yield _Start(f"{function.name} of {file}", words)
 
@@ -304,7 +312,7 @@ class Programs:
 
     def _callers(self, place: str) -> Iterator[tuple[str, frozenset[str]]]:
         for function in self._near.functions(place):
-            if function.name != "main" and function.name not in _TESTS | _CASES:
+            if function.name != "main" and function.name not in _TESTS | _CASES | _BENCHED_IN_CLASSES:
                 yield function.name, frozenset(function.words)
         yield from self._near.macros(place)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems import makefiles
+from orbit_lsp.compilation.build_systems import make_functions, makefiles
 from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading, in_folder
 from orbit_lsp.drivers.declared import DeclaredProgram
 
@@ -131,7 +131,7 @@ class _Made:
             return
         for rule in self._rules:
             for target in rule.targets:
-                stem = makefiles.stem_of(target, need) if "%" in target else None
+                stem = make_functions.stem_of(target, need) if "%" in target else None
                 if stem is None:
                     continue
                 for pattern in rule.needs:

@@ -15,13 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.build_systems import make_functions
+from orbit_lsp.compilation.build_systems.make_functions import MOST_WORDS as _MOST_WORDS
+from orbit_lsp.compilation.build_systems.make_functions import stem_of
 from orbit_lsp.compilation.build_systems.other_makefiles import is_other_makefile
 from orbit_lsp.compilation.build_systems.reading import Reading
 
 _ASSIGNMENT = re.compile(
     r"(?:(?:export|override)[ \t]+){0,2}([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
 )
-_RULE = re.compile(r"([^:=#&]+)&?::?(?![=:])([^=;]*)(?:;(.*))?$")
+_RULE = re.compile(
+    r"([^:=#&]+)&?::?(?![=:])"
+    r"((?:\$[({](?:[^(){}]|[({][^(){}]{0,200}+[)}]){0,200}+[)}]|[^=;])*+)(?:;(.*))?$"
+)
 _OF_TARGET = re.compile(
     r"((?:[^:=#$]|\$[({][^(){}]{0,200}[)}]|\$[^({])+):(?![:=])[ \t]*(?:(?:export|override|private)[ \t]+){0,3}"
     r"([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
@@ -58,8 +64,9 @@ _MOST_EXPANDED = 256 << 10
 """Characters of all values that references are replaced by."""
 _MOST_SPLIT = 64 << 10
 """Characters of all recipes that are divided into words: a shell's rules for that take a microsecond for each."""
-_MOST_WORDS = 2_000
 _MOST_DEPTH = 20
+_MOST_FOLDERS = 500
+"""In which files are looked for, for one `$(shell find …)`."""
 _MOST_CONDITIONS = 64
 """Around one line."""
 _LONGEST_REFERENCE = 2_000
@@ -96,8 +103,11 @@ _ASKED: dict[str, Callable[[], str]] = {
     "uname -m": platform.machine,
 }
 """What is known without the shell."""
-_OF_PATHS = frozenset(("abspath", "realpath", "dir", "notdir", "firstword", "lastword", "wildcard"))
+_OF_PATHS = frozenset(("abspath", "realpath", "wildcard"))
 _GOES = re.compile(r"cd[ \t]+(\S[^;&|]{0,499}?)[ \t]*(?:&&|;)[ \t]*pwd(?:[ \t]+-[LP])?")
+_FINDS = re.compile(
+    r"find[ \t]+([\w./ -]{1,500}?)[ \t]+(?:-type[ \t]+f[ \t]+)?-name[ \t]+[\"']?([\w.*\\-]{1,100})[\"']?[ \t]*"
+)
 _OF_SETTINGS = re.compile(r"\.(?:mk|make|inc|mak|rules|opts?)$|onfig|ommon|akefile", re.IGNORECASE)
 """Names of files that set variables; others hold dependencies."""
 _AUTOMATIC = "@<^+*?%|"
@@ -410,22 +420,15 @@ class _Makefile:
         function, _, arguments = inner.partition(" ")
         if function == "shell" and (asked := arguments.partition("2>")[0].strip()) in _ASKED:
             return _ASKED[asked]() or self.folder
-        if function in ("subst", "patsubst"):
-            parts = [self.expanded(each, doubtful, depth + 1) for each in arguments.split(",", 2)]
-            if len(parts) < 3 or any(_UNKNOWN in each for each in parts):
-                return self._unknown(reference)
-            times = parts[2].count(parts[0]) if function == "subst" else len(parts[2].split()[:_MOST_WORDS])
-            if len(parts[2]) + times * len(parts[1]) > _MOST_CHARACTERS:
-                return self._unknown(reference)
-            if function == "subst":
-                return parts[2].replace(parts[0], parts[1]) if parts[0] else parts[2]
-            pattern, made = parts[0].strip(), parts[1].strip()
-            stems = [(each, stem_of(pattern, each)) for each in parts[2].split()[:_MOST_WORDS]]
-            words = [each if stem is None else made.replace("%", stem, 1) for each, stem in stems]
-            return " ".join(words)
+        if function == "foreach":
+            return self._foreach(arguments, reference, doubtful, depth)
+        if count := make_functions.count_of(function):
+            return self._of_texts(function, arguments.split(",", count - 1), reference, doubtful, depth)
         if function in _OF_PATHS:
             value = self.expanded(arguments, doubtful, depth + 1)
             return self._unknown(reference) if _UNKNOWN in value else self._of_paths(function, value)
+        if function == "shell" and (finds := _FINDS.fullmatch(self.expanded(arguments, None, depth + 1))):
+            return " ".join(self._found(finds[1].split(), finds[2]))
         if function == "shell" and (goes := _GOES.fullmatch(arguments.strip())):
             way = self.expanded(goes[1], doubtful, depth + 1)
             return self._unknown(reference) if _UNKNOWN in way else self._of_paths("abspath", way)
@@ -433,12 +436,10 @@ class _Makefile:
             above = (self.folder, *map(str, Path(self.folder).parents))
             top = next((each for each in above if os.path.exists(os.path.join(each, ".git"))), "")
             return top or self._unknown(reference)
-        if function in ("strip", "addprefix"):
-            prefix, comma, values = arguments.partition(",")
-            if function == "strip":
-                return " ".join(self.expanded(arguments, doubtful, depth + 1).split())
-            prefix = self.expanded(prefix.strip(), doubtful, depth + 1) if comma else ""
-            return " ".join(prefix + word for word in self.expanded(values, doubtful, depth + 1).split())
+        if (parts := make_functions.SUBSTITUTED.fullmatch(inner)) and parts[1] in self.values:
+            name, old, new = parts.groups()
+            ends = (old, new) if "%" in old else (f"%{old}", f"%{new}")
+            return self._of_texts("patsubst", [*ends, f"$({name})"], reference, doubtful, depth)
         if not re.fullmatch(r"[\w.-]+", inner):
             return self._unknown(reference)
         if doubtful is not None and inner in self.doubtful and inner not in doubtful:
@@ -449,20 +450,51 @@ class _Makefile:
         self.size += len(value)
         return value
 
-    def _of_paths(self, function: str, value: str) -> str:
-        """Return what make's functions for names of files give. Functions that look at the disk only look in the
-        Makefile's own tree.
+    def _of_texts(
+        self, function: str, arguments: list[str], reference: str, doubtful: list[str] | None, depth: int
+    ) -> str:
+        """Return what one of make's functions of texts gives. Parts that are not known stay where whole words are
+        kept or get a prefix; else the whole is not known.
         """
+        parts = [self.expanded(each, doubtful, depth + 1) for each in arguments]
+        if any(_UNKNOWN in part for part in parts) and function not in ("strip", "addprefix", "addsuffix"):
+            return self._unknown(reference)
+        made = make_functions.applied(function, parts, _MOST_CHARACTERS)
+        return self._unknown(reference) if made is None else made
+
+    def _foreach(self, arguments: str, reference: str, doubtful: list[str] | None, depth: int) -> str:
+        name, _, rest = arguments.partition(",")
+        listed, _, body = rest.partition(",")
+        name, words = name.strip(), self.expanded(listed, doubtful, depth + 1)
+        if _UNKNOWN in words + name or not body:
+            return self._unknown(reference)
+        before = self.values.get(name)
+        made: list[str] = []
+        for self.values[name] in words.split()[:_MOST_WORDS]:
+            made.append(self.expanded(body, doubtful, depth + 1))
+            if self.steps > _MOST_STEPS or self.size > _MOST_EXPANDED:
+                break
+        self.values.pop(name, None)
+        if before is not None:
+            self.values[name] = before
+        return " ".join(made)
+
+    def _of_paths(self, function: str, value: str) -> str:
+        """Return what make's functions for names of files give, which only look in the Makefile's own tree."""
         words = value.split()[:_MOST_WORDS]
-        if function in ("firstword", "lastword"):
-            return words[0 if function == "firstword" else -1] if words else ""
         if function == "wildcard":
             return " ".join(name for word in words for name in self._existing(word))
-        if function == "dir":
-            return " ".join(each[: each.rfind("/") + 1] or "./" for each in words)
-        if function == "notdir":
-            return " ".join(each[each.rfind("/") + 1 :] for each in words)
         return " ".join(os.path.normpath(os.path.join(self.folder, each)) for each in words)
+
+    def _found(self, folders: Sequence[str], pattern: str) -> Iterator[str]:
+        """Yield the files below some folders of the Makefile's tree whose names fit, as `find` prints them."""
+        for folder in folders:
+            top = os.path.normpath(os.path.join(self.folder, folder))
+            if not f"{top}/".startswith(f"{self.folder}/"):
+                continue
+            for above, _, names in islice(os.walk(top), _MOST_FOLDERS):
+                at = os.path.join(folder, os.path.relpath(above, top)) if above != top else folder
+                yield from (os.path.join(at, name) for name in sorted(fnmatch.filter(names, pattern)))
 
     def _existing(self, word: str) -> list[str]:
         if os.path.isabs(word):
@@ -772,15 +804,6 @@ def _is_flags(name: str) -> bool:
     """Say whether a variable has the name of one of nvcc's flags."""
     rest, flags, behind = name.upper().rpartition("FLAGS")
     return bool(flags) and not behind and ("CU" in rest or "NVCC" in rest or "GENCODE" in rest)
-
-
-def stem_of(pattern: str, name: str) -> str | None:
-    """Return what `%` stands for if the pattern fits the name, "" if it is the name. Return None if it does not fit."""
-    head, percent, tail = pattern.partition("%")
-    if not percent:
-        return "" if pattern == name else None
-    fits = len(name) > len(head) + len(tail) and name.startswith(head) and name.endswith(tail)
-    return name[len(head) : len(name) - len(tail)] if fits else None
 
 
 def _reached(starts: Sequence[str], edges: dict[str, list[str]]) -> set[str]:

@@ -1,0 +1,93 @@
+"""What make's functions of texts give: `$(patsubst %.cu,%.o,a.cu)` and its short form `$(SOURCES:.cu=.o)`. None of them
+looks at a disk.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+
+MOST_WORDS = 2_000
+"""Of one value."""
+_MOST_PAIRS = 200_000
+"""Words times patterns of a filter."""
+SUBSTITUTED = re.compile(r"([\w.-]+):([^=]*)=(.*)", re.DOTALL)
+"""A reference that replaces the ends of a variable's words, without its brackets."""
+
+
+def stem_of(pattern: str, name: str) -> str | None:
+    """Return what `%` stands for if the pattern fits the name, "" if it is the name. Return None if it does not fit."""
+    head, percent, tail = pattern.partition("%")
+    if not percent:
+        return "" if pattern == name else None
+    fits = len(name) > len(head) + len(tail) and name.startswith(head) and name.endswith(tail)
+    return name[len(head) : len(name) - len(tail)] if fits else None
+
+
+def applied(function: str, arguments: Sequence[str], most: int) -> str | None:
+    """Return what a function of texts gives. Return None if it is none of them, lacks arguments, or would give more
+    than `most` characters.
+    """
+    if function not in _FUNCTIONS:
+        return None
+    count, apply = _FUNCTIONS[function]
+    if len(arguments) < count or _is_longer(function, arguments, most):
+        return None
+    return apply(*arguments)
+
+
+def count_of(function: str) -> int:
+    """Return how many arguments a function of texts takes, 0 if it is none. Commas behind the last one are text."""
+    return _FUNCTIONS[function][0] if function in _FUNCTIONS else 0
+
+
+def _is_longer(function: str, arguments: Sequence[str], most: int) -> bool:
+    """Say whether what is put in could make the value too long: once for each word, or for each place of `subst`."""
+    *added, value = arguments
+    times = value.count(added[0]) if function == "subst" else len(value.split())
+    if function.startswith("filter") and times * len(added[0].split()) > _MOST_PAIRS:
+        return True
+    return len(value) + times * len(added[-1] if added else "") > most
+
+
+def _words(value: str) -> list[str]:
+    return value.split()[:MOST_WORDS]
+
+
+def _subst(old: str, new: str, value: str) -> str:
+    return value.replace(old, new) if old else value
+
+
+def _patsubst(pattern: str, made: str, value: str) -> str:
+    pattern, made = pattern.strip(), made.strip()
+    stems = [(each, stem_of(pattern, each)) for each in _words(value)]
+    return " ".join(each if stem is None else made.replace("%", stem, 1) for each, stem in stems)
+
+
+def _filtered(patterns: str, value: str, *, out: bool) -> str:
+    wanted = _words(patterns)
+    fits = [(each, any(stem_of(one, each) is not None for one in wanted)) for each in _words(value)]
+    return " ".join(each for each, fit in fits if fit != out)
+
+
+def _each(change: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda value: " ".join(filter(None, map(change, _words(value))))
+
+
+_FUNCTIONS: dict[str, tuple[int, Callable[..., str]]] = {
+    "subst": (3, _subst),
+    "patsubst": (3, _patsubst),
+    "filter": (2, lambda patterns, value: _filtered(patterns, value, out=False)),
+    "filter-out": (2, lambda patterns, value: _filtered(patterns, value, out=True)),
+    "addprefix": (2, lambda prefix, value: " ".join(prefix.strip() + each for each in _words(value))),
+    "addsuffix": (2, lambda suffix, value: " ".join(each + suffix.strip() for each in _words(value))),
+    "strip": (1, lambda value: " ".join(_words(value))),
+    "sort": (1, lambda value: " ".join(sorted(set(_words(value))))),
+    "firstword": (1, lambda value: "".join(_words(value)[:1])),
+    "lastword": (1, lambda value: "".join(_words(value)[-1:])),
+    "basename": (1, _each(lambda each: posixpath.splitext(each)[0])),
+    "suffix": (1, _each(lambda each: posixpath.splitext(each)[1])),
+    "dir": (1, _each(lambda each: each[: each.rfind("/") + 1] or "./")),
+    "notdir": (1, _each(lambda each: each[each.rfind("/") + 1 :])),
+}
