@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -35,15 +34,17 @@ MADE = {
 def test_functions_of_texts_give_what_make_gives(tmp_path: Path, text: str) -> None:
     makefile = f"IN = src\nOUT = bin\nS = $(wildcard src/*.cu)\nall: {text}\n.PHONY: all {text}\nshown:\n\t@echo {text}\n"
     write(tmp_path, {"Makefile": makefile, **FILES})
-    read = makefiles.rules(os.path.join(tmp_path, "Makefile"), makefile, lambda name: "")
+    read = makefiles.rules(str(tmp_path / "Makefile"), makefile, lambda name: "")
     assert " ".join(read[0].needs) == MADE[text]
     made = subprocess.run(["make", "-s", "shown"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert made.stdout.split() == MADE[text].split()
 
 
-@pytest.mark.parametrize("text", ["$(filter-out $(UNSET),a.cu)", "$(foreach d,$(UNSET),$(d)/k.cu)", "$(filter %.o)"])
+@pytest.mark.parametrize(
+    "text", ["$(filter-out $(UNSET),a.cu)", "$(foreach d,$(UNSET),$(d)/k.cu)", "$(filter %.o)"]
+)
 def test_what_depends_on_an_unknown_part_is_unknown_whole(tmp_path: Path, text: str) -> None:
-    read = makefiles.rules(os.path.join(tmp_path, "Makefile"), f"all: {text}\n", lambda name: "")
+    read = makefiles.rules(str(tmp_path / "Makefile"), f"all: {text}\n", lambda name: "")
     assert ".cu" not in " ".join(read[0].needs)
 
 
