@@ -274,6 +274,7 @@ def test_nothing_outside_of_the_workspace_is_searched(tmp_path: Path) -> None:
         (["venv/pyvenv.cfg"], "ROOT"),
         (["venv/pyvenv.cfg", "a/CMakeLists.txt"], "ROOT/a"),
         (["venv/pyvenv.cfg", "setup.py", "a/CMakeLists.txt"], "ROOT"),
+        ([".gitignore", "a/Makefile"], "ROOT"),
         ([], "ROOT/a/b"),
     ],
     ids=[
@@ -281,6 +282,7 @@ def test_nothing_outside_of_the_workspace_is_searched(tmp_path: Path) -> None:
         "an environment",
         "an environment of many projects",
         "a project with its environment",
+        "an archive of a repository",
         "neither",
     ],
 )

@@ -13,6 +13,8 @@ from orbit_remote.common.limits import QUOTED
 
 _INCLUDES = re.compile(r"^[ \t]*-?include[ \t]+((?:\.\./){1,16})", re.MULTILINE)
 _OF_PYTHON = ("pyproject.toml", "setup.cfg")
+_OF_REPOSITORIES = (".gitignore", ".gitattributes")
+"""What an archive of a repository has of git."""
 _ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
 
 
@@ -22,8 +24,8 @@ def project_of(folder: str) -> str:
 
 
 def marked(folder: str) -> str | None:
-    """Return the repository of a folder, else the highest folder above it that has a build file, else the highest
-    with an environment, else None.
+    """Return the repository of a folder, else the highest folder above it that has a build file or a file of git's,
+    as an archive of a repository has, else the highest with an environment, else None.
 
     A Makefile reaches as far as the files that it includes. An environment above a build file may belong to many
     unrelated projects. Reads one file.
@@ -45,7 +47,7 @@ def marked(folder: str) -> str | None:
         # os.path has no error for what may not be looked at, pathlib has
         if os.path.exists(above / ".git"):
             return str(above)
-        if any(os.path.isfile(above / name) for name in (*registry.names(), *_OF_PYTHON)):
+        if any(os.path.isfile(above / name) for name in (*registry.names(), *_OF_PYTHON, *_OF_REPOSITORIES)):
             highest, built = above, True
         elif not built and any(os.path.isfile(above / name) for name in _ENVIRONMENTS):
             highest = above
