@@ -25,7 +25,7 @@ _MOST_FILES = 400
 _MOST_CHARACTERS = 8 << 20
 _MOST_WORDS = 1 << 20
 """Of the functions that `TextFunctions` keeps, 8 bytes each."""
-_DECLARING = ("setup.py", "pyproject.toml")
+DECLARING = ("setup.py", "pyproject.toml")
 """Files that name a module, in the kernel's folder or above."""
 _ROUNDS = 4
 _BINDS = frozenset(("def", "impl"))
@@ -160,7 +160,7 @@ class NearTexts:
     @cached_property
     def modules(self) -> frozenset[str]:
         folders = [*map(str, PurePosixPath(self._place).parents)]
-        files = (posixpath.normpath(posixpath.join(each, name)) for each in folders for name in _DECLARING)
+        files = (posixpath.normpath(posixpath.join(each, name)) for each in folders for name in DECLARING)
         declared = "".join(map(self._index.text, files))
         modules = {part for literal in _LITERAL.findall(declared) for part in literal.split(".")}
         modules.update(

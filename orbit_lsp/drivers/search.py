@@ -111,6 +111,21 @@ class Search:
                 )
             for use in uses:
                 self._take(step, use, _BY_BINDING, f"[{name}] ")
+        if not self._waiting and not self._found:
+            step = Step(Symbol(self._place, self._kernel), None, 0.0, False, self._kernel)
+            file = posixpath.basename(self._place)
+            for use in self._naming(file):
+                self._take(step, use, _BY_NAME, f"[{file}] ")
+
+    def _naming(self, file: str) -> Iterator[Use]:
+        """Yield units that say the name of the kernel's file: they may compile it, by a function of the project's."""
+        mentioned = self._project.index.mention(posixpath.splitext(file)[0])
+        places = [place for place in mentioned if posixpath.basename(place) not in extension.DECLARING]
+        for place in places if len(places) <= _MOST_FILES else ():
+            module = self._project.module(place)
+            for unit in module.units.values() if module else ():
+                if file in unit.strings:
+                    yield Use(place, unit, frozenset(("",)), (), sure=False)
 
     def _calls(self, name: str, modules: frozenset[str]) -> Iterator[Use]:
         """Yield units that call a name of an extension: an attribute of a module that is loaded or built, of
