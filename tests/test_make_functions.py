@@ -48,13 +48,17 @@ def test_what_depends_on_an_unknown_part_is_unknown_whole(tmp_path: Path, text: 
     assert ".cu" not in " ".join(read[0].needs)
 
 
-def test_a_program_of_all_sources_of_a_folder_is_made_by_its_makefile(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "object_"), [("$(wildcard $(SRC)/*.cu)", "o"), ("$(shell find $(SRC) -name '*.cu')", "cuo")]
+)
+def test_a_program_of_all_sources_of_a_folder_is_made_by_its_makefile(
+    tmp_path: Path, named: str, object_: str
+) -> None:
     write(tmp_path, {
-        "Makefile": """\
+        "Makefile": f"SOURCES = {named}\n" + """\
 SRC = src
 BIN = bin
 TARGET = $(BIN)/sort
-SOURCES = $(wildcard $(SRC)/*.cu)
 OBJECTS = $(SOURCES:$(SRC)/%.cu=$(BIN)/%.o)
 all: $(TARGET)
 $(BIN)/%.o: $(SRC)/%.cu | $(BIN)
@@ -63,7 +67,7 @@ $(TARGET): $(OBJECTS) | $(BIN)
 \tnvcc -rdc=true $^ -o $@ -lcudadevrt
 run: $(TARGET)
 \t./$(TARGET)
-""",
+""".replace(".o", f".{object_}"),
         "include/sort.h": "void sort(int *x);\n",
         "src/sort.cu": '#include "sort.h"\n__global__ void merge(int *x) {}\nvoid sort(int *x) { merge<<<1, 1>>>(x); }\n',
         "src/main.cu": '#include "sort.h"\nint main() { sort(0); }\n',

@@ -127,8 +127,6 @@ class _Made:
                 yield from self._sources(need, rule, depth - 1)
                 if rule.needs or rule.recipe:
                     return
-        if not need.endswith(_OBJECTS):
-            return
         for rule in self._rules:
             for target in rule.targets:
                 stem = make_functions.stem_of(target, need) if "%" in target else None
@@ -141,6 +139,8 @@ class _Made:
                     ):
                         yield made
                         return
+        if not need.endswith(_OBJECTS):
+            return
         # a suffix rule, or one of make's own
         base = need.rpartition(".")[0]
         for suffix in ("", ".cu", ".cpp", ".cc", ".cxx", ".c"):
