@@ -104,7 +104,9 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
 
         action = BY_WORD[options.command]
         report = partial(_report, session, action=action, sweep=False)
-        return await through_command.run(options, engine, action, report)
+        if not await through_command.is_alone(options, engine):
+            return await through_command.run(options, engine, action, report)
+        options.through = None
     if options.command == "gate":
         from orbit_lsp.cli import gate_command
 

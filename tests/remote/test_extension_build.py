@@ -67,7 +67,7 @@ class Project:
         self.read: dict[str, str] = {}
         """The files that the test reads by itself, by content hash."""
         self.needs = ""
-        """The module without which the test ends before its launch, as pytest words it."""
+        """The module without which the test ends before its launch, as pytest words it; behind `skip: ` why it is skipped."""
         self.ran = False
 
     def edit(self, name: str, old: str, new: str, *, age_s: float = 0.0) -> None:
@@ -89,6 +89,9 @@ class Project:
 
     async def _run(self) -> c.Finished:
         self.ran = True
+        if self.needs.startswith("skip: ") and not self.libraries():
+            why = self.needs.removeprefix("skip: ")
+            return c.Finished("r1", "ok", remarks=(f"test_scale.py::test_scale was skipped: {why}",))
         if self.needs and not self.libraries():
             return c.failed("r1", c.Failure("infrastructure", f"could not be collected: {self.needs}"))
         timing = measure.timing([1000], "in program")
@@ -209,16 +212,23 @@ async def test_what_is_built_for_another_python_is_not_looked_at(project: Projec
          "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
         ("ImportError: cannot import name 'scale_ext' from partially initialized module 'scaling' (most likely)", SETUP,
          "ran: ok | scaling.scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
+        ("skip: could not import 'scale_ext': No module named 'scale_ext'", SETUP,
+         "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
+        ("skip: build the extension first", SETUP,
+         "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
+        ("skip: needs two GPUs", "from setuptools import setup\nsetup(name='scale_ext')\n",
+         "ran: ok | test_scale.py::test_scale was skipped: needs two GPUs"),
         ("ModuleNotFoundError: No module named 'setuptools_scm'", SETUP,
          "build it: python -m pip install --no-build-isolation --no-deps -e ."),
         ("ModuleNotFoundError: No module named 'scale_ext'", "from setuptools import setup\nsetup(name='scale_ext')\n",
          "build it: python -m pip install --no-build-isolation --no-deps -e ."),
     ],
-    ids=["module", "of a package", "another module", "not declared"],
+    ids=["module", "of a package", "importorskip", "skipped in the author's words", "skipped", "another module", "not declared"],
 )  # fmt: skip
 async def test_an_extension_that_was_never_built(needs: str, setup: str, said: str, project: Project) -> None:
     project.libraries()[0].unlink()
     (project.folder / "setup.py").write_text(setup)
+    (project.folder / "test_scale.py").write_text("def test_scale():\n    import scale_ext\n")
     project.needs = needs
     assert (await project.says()).endswith(said)
 

@@ -74,6 +74,20 @@ async def run(
     return c.EXIT_CODES[finished.outcome]
 
 
+async def is_alone(options: argparse.Namespace, engine: Engine) -> bool:
+    """Say whether `--through auto` means the kernel's file itself, as a click does: it has a launch spec, or it is a
+    program. A Python file that is one has its routes, too, and runs as a script. Raises UsageError.
+    """
+    if options.through != AUTO or getattr(options, "repeat", False):
+        return False
+    session, target = engine.session, kernel_of(options, engine.session)
+    await driver_search.look(session, target.uri, user_folders.driver_index, engine.history.learn)
+    known = next(each for each in kernel_status.of(session, target.uri) if each.target == target)
+    if session.files[target.uri].scan.language != "cuda" and driver_choice.ranked(session, target):
+        return False
+    return known.plan.through != "driver" and kernel_status.is_started(session, known)
+
+
 async def refuse_alone(
     options: argparse.Namespace, engine: Engine, uri: str, target: KernelId | None
 ) -> None:

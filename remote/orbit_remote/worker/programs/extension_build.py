@@ -37,6 +37,9 @@ _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _IN_PLACE = (_SETUP, "build_ext", "--inplace")
 _ABSENT_LIBRARY = re.compile(r"([^\s:'\"]+\.so[\w.]*): cannot open shared object file: No such file")
 """What the dynamic linker says through ctypes of a library that is not there."""
+_SKIPPED = " was skipped: "
+"""In the remark of a run whose test was skipped."""
+_EXTENSION = re.compile(r"Extension\s{0,9}\(\s{0,99}(?:name\s{0,9}=\s{0,9})?[\"']([\w.]{1,200})[\"']")
 _OTHER_PYTHON = re.compile(r"\.(?:cpython|pypy|cp)-?\d+")
 
 
@@ -102,14 +105,17 @@ class _ExtensionWork:
         )
 
     async def build_absent(self, finished: c.Finished) -> bool:
-        """Build the library if the run ended because it was never built, and return whether it was. Raises NotBuiltError, OSError.
+        """Build the library if the run ended, or its test was skipped, because it was never built, and return whether
+        it was built now. Raises NotBuiltError, OSError.
 
         A library that ctypes loads is built by its Makefile or in its configured build folder, a module by the project's setup.py,
         which builds in its own folder; what pip would install is left to the author.
         """
-        if self._built or not finished.failure:
+        skipped = "\n".join(each for each in finished.remarks if _SKIPPED in each and not finished.launches)
+        message = finished.failure.message if finished.failure else skipped
+        if self._built or not message:
             return False
-        name, folder, command = await asyncio.to_thread(self._absent, finished.failure.message)
+        name, folder, command = await asyncio.to_thread(self._absent, message)
         if not command:
             return False
         await self._build(folder, command, f"{name} was never built: building it", f"{name} was not built")
@@ -125,7 +131,12 @@ class _ExtensionWork:
             inside = library.startswith(self._root + os.sep)
             folder, command = self._build_command(library) if inside else ("", [])
             return self._place(library), folder, command
-        name, folder = _absent_module(message), self._setup_folder()
+        folder = self._setup_folder()
+        name = _absent_module(message)
+        if not name and _SKIPPED in message:  # in the author's words: the test may say which module it needs
+            text = _text(os.path.join(self._root, *self._start.driver.file.split("/")))
+            declared = _EXTENSION.findall(_text(os.path.join(folder, _SETUP))) if folder else []
+            name = next((each for each in declared if re.search(rf"\b{re.escape(each)}\b", text)), "")
         return name, folder, [sys.executable, *_IN_PLACE] if name and _declares(folder, name) else []
 
     async def _build(self, folder: str, command: Sequence[str], what: str, failed: str) -> None:
