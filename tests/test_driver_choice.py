@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from orbit_lsp.cli.files import through_command
+from orbit_lsp.engine.engine import Engine
 from orbit_lsp.runners import refusals
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import driver_choice, job_builder, launch_plan
@@ -355,3 +360,33 @@ def test_a_file_whose_main_needs_other_files_runs_through_the_projects_program(t
         failure = c.Failure("compile error", f"scale.cu does not compile (1 error): {message}")
         result_filing.finished(session, frozen, job, {target}, None, c.failed("1", failure))
         assert driver_choice.chosen(session, target) == expected
+
+
+KERNEL_CU = "__global__ void k(float *x) {}\n"
+LAUNCHES = "int main() { k<<<1, 1>>>(nullptr); }\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "alone"),
+    [
+        ({"k.cu": KERNEL_CU + LAUNCHES}, True),
+        ({"k.cu": "// orbit: x = zeros(4)\n// orbit: launch k<<<1, 1>>>(x)\n" + KERNEL_CU}, True),
+        ({"k.cu": KERNEL_CU, "bench.cu": '#include "k.cu"\n' + LAUNCHES}, False),
+        ({"k.cu": KERNEL_CU}, False),
+        ({"k.py": KERNEL + "\nif __name__ == '__main__':\n    k[(1,)](1)\n"}, False),
+    ],
+    ids=["a program", "a launch spec", "another program", "nothing", "a script, which has its route"],
+)
+async def test_auto_means_the_file_itself_where_a_click_would_run_that(
+    tmp_path: Path, files: dict[str, str], alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def learn(_target: KernelId) -> None: ...
+
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    session = Session()
+    session.setup.folders = [str(tmp_path)]
+    options = Namespace(file=str(tmp_path / next(iter(files))), kernel=None, through="auto")
+    engine = cast("Engine", SimpleNamespace(session=session, history=SimpleNamespace(learn=learn)))
+    assert await through_command.is_alone(options, engine) == alone
