@@ -25,6 +25,8 @@ _FIXTURES = frozenset(
 _SKIPPED = re.compile(r"(?:mark|unittest)\.skip$|(?:^|\.)skip$")
 _GENERATES = re.compile(r"(?:^|\.)(?:expand|parameters|named_parameters)$|^parameterized\.")
 """Decorators of `parameterized` and absl that make methods of other names."""
+_COMPILES = frozenset(("compile", "aot", "export", "codegen"))
+"""Words of a script that makes code ahead of its use, and may launch nothing."""
 _ELSEWHERE = frozenset(("fallback", "cpu", "raises", "invalid", "error", "errors", "unsupported", "mock"))
 """Words of names of tests that take another path than the kernel's."""
 _RANKS = re.compile(r"world_size|multi_?gpu|distributed|skip_if_lt_x_gpu")
@@ -217,7 +219,7 @@ class DriverChoice:
         if step.names and not step.names & (unit.attributes | unit.strings):
             cost += 3.0
         if kind == "script":
-            cost += 1.5
+            cost += 1.5 + 3.0 * bool(_COMPILES & tokens(stem))
         if "bench" in place or "profile" in stem or "tune" in stem:
             cost += 0.5
         return cost
