@@ -76,3 +76,10 @@ run: $(TARGET)
         "  make src/main.cu (bin/sort)",
         "      merge <- sort <- main of main.cu",
     ]
+
+
+def test_loops_within_loops_end_and_are_unknown(tmp_path: Path) -> None:
+    many = " ".join(map(str, range(1_000)))
+    text = f"N = {many}\nall: $(foreach a,$(N),$(foreach b,$(N),$(foreach c,$(N),k.cu)))\n"
+    read = makefiles.rules(str(tmp_path / "Makefile"), text, lambda name: "")
+    assert len(" ".join(read[0].needs)) < 100

@@ -472,7 +472,10 @@ class _Makefile:
         made: list[str] = []
         for self.values[name] in words.split()[:_MOST_WORDS]:
             made.append(self.expanded(body, doubtful, depth + 1))
+            self.steps += 1
+            self.size += len(made[-1])
             if self.steps > _MOST_STEPS or self.size > _MOST_EXPANDED:
+                made = [self._unknown(reference)]
                 break
         self.values.pop(name, None)
         if before is not None:
