@@ -335,7 +335,8 @@ class Programs:
             head = _BEHIND.split(text[max(0, match.start() - _LONGEST_HEAD) : match.start()])[-1]
             after = text[match.end() : match.end() + _LONGEST_PARAMETERS].lstrip()
             end = _ENDS.search(after)
-            declares = _HEAD.fullmatch(head.strip()) and not _STATEMENT.match(head.strip())
+            constructs = not head.strip() and re.search(rf"\b(?:class|struct)\s+{re.escape(name)}\b", text)
+            declares = constructs or (_HEAD.fullmatch(head.strip()) and not _STATEMENT.match(head.strip()))
             if declares and after.startswith("(") and end and end[0] == ";":
                 return True
         return False
