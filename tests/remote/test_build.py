@@ -99,6 +99,12 @@ async def test_the_library_whose_functions_a_program_calls_is_linked(
     program = {"LD_LIBRARY_PATH": str(tmp_path / "libraries")}
     ended = await asyncio.to_thread(subprocess.run, [result.executable], env=program, check=False)
     assert ended.returncode == 7
+    (tmp_path / "more.cu").write_text("int more() { return 2; }\n")
+    text = CALLS_CURAND.replace("return curand", "int more(); return more() * curand")
+    result = await built(tmp_path, text, action="run", flags=(str(tmp_path / "more.cu"),))
+    assert (result.failure, result.remarks) == (None, ("linked with -lcurand, whose functions it calls",))
+    ended = await asyncio.to_thread(subprocess.run, [result.executable], env=program, check=False)
+    assert ended.returncode == 14
 
 
 @pytest.mark.parametrize(

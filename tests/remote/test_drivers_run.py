@@ -226,6 +226,11 @@ def test_an_interpreted_kernel_is_no_launch(tmp_path: Path) -> None:
             "tests/test_it.py could not be collected: ModuleNotFoundError: No module named 'gone'",
         ),
         (
+            {"tests/test_it.py": "import sys\n\nsys.exit('build me first\\nwith pip')\n"},
+            PYTEST,
+            "tests/test_it.py ended pytest: build me first",
+        ),
+        (
             {"tests/test_it.py": "def test_other(): ...\n"},
             PYTEST,
             "pytest found no tests/test_it.py::test_it: it may have another name now",
@@ -262,7 +267,7 @@ def test_an_interpreted_kernel_is_no_launch(tmp_path: Path) -> None:
             "there is no NVIDIA GPU in this machine to run it on: Found no NVIDIA driver",
         ),
     ],
-    ids=["import", "no such test", "no such test file", "conftest", "options", "plug-in", "left out", "no such file", "no GPU"],
+    ids=["import", "exit", "no such test", "no such test file", "conftest", "options", "plug-in", "left out", "no such file", "no GPU"],
 )  # fmt: skip
 def test_what_says_nothing_of_the_kernel(
     files: dict[str, str], driver: Driver, says: str, tmp_path: Path

@@ -216,6 +216,8 @@ async def test_what_is_built_for_another_python_is_not_looked_at(project: Projec
          "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
         ("skip: build the extension first", SETUP,
          "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
+        ("test_scale.py ended pytest: run `pip install -e .` first", SETUP,
+         "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
         ("skip: needs two GPUs", "from setuptools import setup\nsetup(name='scale_ext')\n",
          "ran: ok | test_scale.py::test_scale was skipped: needs two GPUs"),
         ("ModuleNotFoundError: No module named 'setuptools_scm'", SETUP,
@@ -223,7 +225,7 @@ async def test_what_is_built_for_another_python_is_not_looked_at(project: Projec
         ("ModuleNotFoundError: No module named 'scale_ext'", "from setuptools import setup\nsetup(name='scale_ext')\n",
          "build it: python -m pip install --no-build-isolation --no-deps -e ."),
     ],
-    ids=["module", "of a package", "importorskip", "skipped in the author's words", "skipped", "another module", "not declared"],
+    ids=["module", "of a package", "importorskip", "skipped in the author's words", "ended in the author's words", "skipped", "another module", "not declared"],
 )  # fmt: skip
 async def test_an_extension_that_was_never_built(needs: str, setup: str, said: str, project: Project) -> None:
     project.libraries()[0].unlink()

@@ -30,6 +30,8 @@ from orbit_remote.toolchain.build_cache import Cache, CachedBuild
 from orbit_remote.toolchain.nvcc import Nvcc
 
 _CACHE_FORMAT = 1
+_SOURCES = (".cu", ".c", ".cc", ".cpp", ".cxx")
+"""Names among the flags that are further sources."""
 _MOST_PTX = 8 << 20  # characters of it that are kept with a build
 STATE = (  # environment variables that change what nvcc and the host compiler do
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
@@ -224,10 +226,11 @@ class NvccCall:
         """
         missing = host_diagnostics.missing_libraries(output) if self.running else ()
         compiled = [str(path) for path in self.work.glob("*.o") if not path.stem.endswith("_dlink")]
-        if not missing or len(compiled) != 1:
+        flags = [flag for flag in self.flags if not flag.endswith(_SOURCES)]
+        if not missing or len(compiled) != 1 + len(self.flags) - len(flags):
             return ""
         words = [word for flag in missing for word in self._library(flag)]
-        command = [self.compiler.path, *self.target, *self.flags, "-o", str(self.output), *compiled, *words]
+        command = [self.compiler.path, *self.target, *flags, "-o", str(self.output), *compiled, *words]
         status, _, _ = await self._call(command, started)
         if status:
             self._remedy = f"it calls functions of {shlex.join(missing)}: install that library, or name its folder with -L in `orbit: flags`"

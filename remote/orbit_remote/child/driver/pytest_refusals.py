@@ -31,6 +31,7 @@ class Refusals:
         self._started = False
         self._conftest = ""
         self._usage = ""
+        self._internal = ""
 
     @contextlib.contextmanager
     def noted(self) -> Generator[None]:
@@ -44,6 +45,13 @@ class Refusals:
 
     def pytest_sessionstart(self) -> None:
         self._started = True
+
+    def pytest_internalerror(self, excinfo: Any) -> None:
+        """Note what ended pytest: an error of a plug-in, or a test file that calls `sys.exit` when it is imported."""
+        place = os.path.relpath(str(excinfo.traceback[-1].path), self._folder)
+        words = str(excinfo.value).strip().partition("\n")[0]
+        kind = "" if isinstance(excinfo.value, SystemExit) else f"{excinfo.type.__name__}: "
+        self._internal = f"{place} ended pytest: {kind}{words}"
 
     def _of_conftest(self, path: Any, *_: Any, cause: Any = None, **__: Any) -> None:
         if not self._conftest:
@@ -63,6 +71,8 @@ class Refusals:
             return f"pytest found no {self._driver}: it may have another name now"
         if status == 4 and self._usage:
             return f"pytest refuses its configuration: {self._usage}"
+        if status == 3 and self._internal:
+            return self._internal
         return _STATUS.get(status, f"pytest ended with status {status}").format(self._driver)
 
 

@@ -39,6 +39,8 @@ _ABSENT_LIBRARY = re.compile(r"([^\s:'\"]+\.so[\w.]*): cannot open shared object
 """What the dynamic linker says through ctypes of a library that is not there."""
 _SKIPPED = " was skipped: "
 """In the remark of a run whose test was skipped."""
+_ENDED = " ended pytest: "
+"""In the message of a run whose test file ended when it was imported, with the author's words behind."""
 _EXTENSION = re.compile(r"Extension\s{0,9}\(\s{0,99}(?:name\s{0,9}=\s{0,9})?[\"']([\w.]{1,200})[\"']")
 _OTHER_PYTHON = re.compile(r"\.(?:cpython|pypy|cp)-?\d+")
 
@@ -133,7 +135,9 @@ class _ExtensionWork:
             return self._place(library), folder, command
         folder = self._setup_folder()
         name = _absent_module(message)
-        if not name and _SKIPPED in message:  # in the author's words: the test may say which module it needs
+        if not name and (
+            _SKIPPED in message or _ENDED in message
+        ):  # in the author's words: the test may say which module it needs
             text = _text(os.path.join(self._root, *self._start.driver.file.split("/")))
             declared = _EXTENSION.findall(_text(os.path.join(folder, _SETUP))) if folder else []
             name = next((each for each in declared if re.search(rf"\b{re.escape(each)}\b", text)), "")
