@@ -29,17 +29,19 @@ def applied(function: str, arguments: Sequence[str], most: int) -> str | None:
     """Return what a function of texts gives. Return None if it is none of them, lacks arguments, or would give more
     than `most` characters.
     """
-    if function not in _FUNCTIONS:
+    count = count_of(function)
+    if not count or len(arguments) < count or _is_longer(function, arguments, most):
         return None
-    count, apply = _FUNCTIONS[function]
-    if len(arguments) < count or _is_longer(function, arguments, most):
-        return None
-    return apply(*arguments)
+    if count == 1:
+        return _OF_ONE[function](arguments[0])
+    first, second, *last = arguments
+    return _OF_TWO[function](first, second) if count == 2 else _OF_THREE[function](first, second, last[0])
 
 
 def count_of(function: str) -> int:
     """Return how many arguments a function of texts takes, 0 if it is none. Commas behind the last one are text."""
-    return _FUNCTIONS[function][0] if function in _FUNCTIONS else 0
+    known = (_OF_ONE, _OF_TWO, _OF_THREE)
+    return next((count for count, functions in enumerate(known, 1) if function in functions), 0)
 
 
 def _is_longer(function: str, arguments: Sequence[str], most: int) -> bool:
@@ -75,19 +77,20 @@ def _each(change: Callable[[str], str]) -> Callable[[str], str]:
     return lambda value: " ".join(filter(None, map(change, _words(value))))
 
 
-_FUNCTIONS: dict[str, tuple[int, Callable[..., str]]] = {
-    "subst": (3, _subst),
-    "patsubst": (3, _patsubst),
-    "filter": (2, lambda patterns, value: _filtered(patterns, value, out=False)),
-    "filter-out": (2, lambda patterns, value: _filtered(patterns, value, out=True)),
-    "addprefix": (2, lambda prefix, value: " ".join(prefix.strip() + each for each in _words(value))),
-    "addsuffix": (2, lambda suffix, value: " ".join(each + suffix.strip() for each in _words(value))),
-    "strip": (1, lambda value: " ".join(_words(value))),
-    "sort": (1, lambda value: " ".join(sorted(set(_words(value))))),
-    "firstword": (1, lambda value: "".join(_words(value)[:1])),
-    "lastword": (1, lambda value: "".join(_words(value)[-1:])),
-    "basename": (1, _each(lambda each: posixpath.splitext(each)[0])),
-    "suffix": (1, _each(lambda each: posixpath.splitext(each)[1])),
-    "dir": (1, _each(lambda each: each[: each.rfind("/") + 1] or "./")),
-    "notdir": (1, _each(lambda each: each[each.rfind("/") + 1 :])),
+_OF_ONE: dict[str, Callable[[str], str]] = {
+    "strip": lambda value: " ".join(_words(value)),
+    "sort": lambda value: " ".join(sorted(set(_words(value)))),
+    "firstword": lambda value: "".join(_words(value)[:1]),
+    "lastword": lambda value: "".join(_words(value)[-1:]),
+    "basename": _each(lambda each: posixpath.splitext(each)[0]),
+    "suffix": _each(lambda each: posixpath.splitext(each)[1]),
+    "dir": _each(lambda each: each[: each.rfind("/") + 1] or "./"),
+    "notdir": _each(lambda each: each[each.rfind("/") + 1 :]),
 }
+_OF_TWO: dict[str, Callable[[str, str], str]] = {
+    "filter": lambda patterns, value: _filtered(patterns, value, out=False),
+    "filter-out": lambda patterns, value: _filtered(patterns, value, out=True),
+    "addprefix": lambda prefix, value: " ".join(prefix.strip() + each for each in _words(value)),
+    "addsuffix": lambda suffix, value: " ".join(each + suffix.strip() for each in _words(value)),
+}
+_OF_THREE: dict[str, Callable[[str, str, str], str]] = {"subst": _subst, "patsubst": _patsubst}
