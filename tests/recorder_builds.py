@@ -1,7 +1,8 @@
 """A `g++` that compiles each of the product's own libraries (`injection.build`) once for all tests of a run, and is the real one for all else.
 
 Each new cache has its own launch recorder, and its own library that counts: two to four seconds of processor time each, in a hundred
-tests whose cache must be empty for other reasons. What is compiled is the same as long as options, sources and compiler are.
+tests whose cache must be empty for other reasons. What is compiled is the same as long as options, sources and compiler are, and so
+is what the compiler says.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ if [ ! -f "$kept/$key" ]; then
   exec 9>"$kept/$key.lock" && flock 9  # who asks for it at the same moment waits
 fi
 if [ ! -f "$kept/$key" ]; then
-  "$compiler" "$@" 9>&- || exit
+  "$compiler" "$@" 9>&- 2>"$kept/$key.said" || {{ status=$?; cat "$kept/$key.said" >&2; exit $status; }}
+  cat "$kept/$key.said" >&2
   cp "$made" "$kept/$key.$$" && mv "$kept/$key.$$" "$kept/$key"
   exit
 fi
+cat "$kept/$key.said" >&2
 cat "$kept/$key" >"$made"
 """
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import venv
 import zipfile
@@ -207,12 +209,24 @@ UV = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).pare
 needs_uv = pytest.mark.skipif(not UV, reason="uv is not installed: pip install uv")
 
 
+def with_pip(env: Path) -> None:
+    """Put our pip into an environment. What `ensurepip` does, 4 s, is tried where it is part of a remedy."""
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(env)}))
+    found = importlib.metadata.files("pip") or []
+    for each in found:
+        if ".." not in each.parts:  # what lies in bin
+            target = packages / each
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(each.locate(), target)
+
+
 def made(kind: str, folder: Path, environment: dict[str, str]) -> Path:
     """The Python of a new environment."""
     env = folder / "env"
     match kind:
         case "venv":
-            venv.create(env, with_pip=True)
+            venv.create(env, with_pip=False)
+            with_pip(env)
         case "venv without pip":
             venv.create(env, with_pip=False)
         case "uv venv":

@@ -16,7 +16,6 @@ from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import ExecStart, Job
 from orbit_remote.ssh_host.numbered_lines import LineInbox, LineOutbox
-from tests import random_cases
 from tests.processes_check import is_alive
 from tests.ssh.host import Host, until
 from tests.ssh.test_host import KERNEL, Make, finished, job
@@ -144,17 +143,18 @@ async def test_the_next_run_after_a_lost_link(runner: Make, host: Host, tmp_path
     assert (await finished(one, job(tmp_path / "p", KERNEL, "r2"))).outcome == "ok"
 
 
-@pytest.mark.random
 async def test_kills_at_random(runner: Make, host: Host, tmp_path: Path) -> None:
     """Each job ends once, with a result or a sentence, whatever is killed meanwhile."""
     chance = random.Random(56)
     one = runner()
     outcomes: list[str] = []
-    for number in range(25 if random_cases.in_full else 12):
+    # each in each third of the time that a run takes here
+    moments = [(victim, third) for victim in ("proxy", "relay", "worker", "link") for third in (0, 1, 2)]
+    chance.shuffle(moments)
+    for number, (victim, third) in enumerate(moments):
         text = KERNEL.replace("x[0]", f"x[{number}]")
         task = asyncio.create_task(finished(one, job(tmp_path / "p", text, f"r{number}")))
-        await asyncio.sleep(chance.uniform(0, 0.6))
-        victim = chance.choice(["proxy", "relay", "worker", "link"])
+        await asyncio.sleep(chance.uniform(0.2 * third, 0.2 * third + 0.2))
         if victim == "link":
             host.drop_links()
         for process in host.processes(f" {victim} "):
