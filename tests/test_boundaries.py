@@ -248,3 +248,16 @@ def test_each_way_to_open_a_file_is_noticed() -> None:
     ways = "open(p)", "os.open(p, 0)", "Path(p).open()", "p.open('rb')", "p.read_text()", "p.read_bytes()"
     assert [sum(1 for _ in opens(ast.parse(way))) for way in ways] == [1] * len(ways)
     assert not list(opens(ast.parse("session.open(uri, 0, text)")))
+
+
+def test_no_file_of_tests_imports_what_is_large_when_it_is_collected() -> None:
+    """Every process of pytest imports every file of tests: tests/later.py."""
+    large = re.compile(r"^(?:import|from) +(torch|ray|mcp)\b", re.MULTILINE)
+    found = [
+        f"{path.relative_to(ROOT)}:{statement.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.name.startswith(("test_", "conftest")) and large.search(text := path.read_text("utf-8"))
+        for statement in ast.parse(text).body
+        if large.match(ast.unparse(statement))
+    ]
+    assert found == []

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-import triton
 
 from orbit_remote.child.driver.driver_profile import DriverProfile
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.recording.recorder import Nothing
 from orbit_remote.worker.actions import profile_action
+from tests.later import Later
 
 START = DriverStart(Driver("pytest", "test_scale.py", "test_scale"))
 JOB = Job(
     "r1", "profile", "triton", __file__, "", kernel="scale", directory=str(Path(__file__).parent), start=START
 )
 
+torch: Any = Later("torch")
+triton: Any = Later("triton")
 
-@triton.jit
-def scale(y, x, n, block: triton.language.constexpr):
-    pass
+
+@functools.cache
+def kernel() -> Any:
+    @triton.jit
+    def scale(y, x, n, block: triton.language.constexpr):
+        pass
+
+    return scale
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def launched(
     profile: DriverProfile, elements: int, block: int, *, grid: tuple[int, ...] = (1,), **options: int
 ) -> None:
     x = torch.zeros(elements)
-    profile.see(scale, (x, x, elements), grid, {"block": block, **options})
+    profile.see(kernel(), (x, x, elements), grid, {"block": block, **options})
 
 
 def numbers(profile: DriverProfile) -> list[int]:
@@ -71,7 +79,7 @@ def test_what_is_not_counted_says_why(profile: DriverProfile) -> None:
 
 
 def test_a_launch_that_cannot_be_made_again_says_why(profile: DriverProfile) -> None:
-    profile.see(scale, (torch.zeros(4), object(), 4), (1,), {"block": 4})
+    profile.see(kernel(), (torch.zeros(4), object(), 4), (1,), {"block": 4})
     assert profile.relaunch(lambda: 7, lambda: None) is None
     (made,) = profile.added(c.ok("r1")).profiles
     assert made.why == "x is a object, which a launch spec cannot pass"
