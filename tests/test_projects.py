@@ -120,9 +120,10 @@ def test_the_python_of_a_triton_project(
     assert (choice.python, choice.ignored) == (sys.executable, (str(projects / python),))
 
 
+# each environment through one door: the choice, which the test above shows of both, is the same in either
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
+@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON[1:], ids=["conda"])
 def test_a_triton_project_in_the_terminal(
     projects: Path, project: str, file: str, python: str, why: str, passed: str
 ) -> None:
@@ -142,7 +143,7 @@ def test_a_triton_project_in_the_terminal(
 
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
+@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON[:1], ids=["uv"])
 async def test_a_triton_project_in_an_editor(
     start,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -229,6 +230,7 @@ async def test_an_editor_says_that_a_projects_nvcc_is_not_started(start) -> None
     assert any("is not started, because the workspace is not trusted" in each for each in editor.messages())
 
 
+@pytest.mark.slow
 @needs_nvcc
 async def test_every_shape_in_one_server(start) -> None:  # noqa: F811
     """One workspace that holds all of them."""

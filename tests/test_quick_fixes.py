@@ -43,17 +43,20 @@ def applied(bench: Bench, action: lsp.CodeAction) -> str:
             "__global__ void k(int* x) { auto g = cg::this_thread_block(); x[0] = g.thread_rank(); }\n",
             "Add #include <cooperative_groups.h>",
             id="cg",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             '#include "k.h"\nint main() { std::vector<int> sizes(4); return int(sizes.size()); }\n',
             "Add #include <vector>",
             id="std",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "/* é */ __global__ void k(float* out) {\n  float total = 0; /* 日本 */ out[0] = totl;\n}\n"
             "__global__ void l(float* out) { float tots = 1; out[0] = tots; }\n",
             "Change totl to total",
             id="a name of the function around",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "__global__ void k(float* x) { x[threadIdx.x] = 1; __synchthreads(); x[0] = x[1]; }\n",
@@ -64,8 +67,14 @@ def applied(bench: Bench, action: lsp.CodeAction) -> str:
             "__global__ void k(float* x) {\n  x[0] = 1  // one\n\n  x[1] = 2;\n}\n",
             "Add the missing ;",
             id="a semicolon",
+            marks=pytest.mark.slow,
         ),
-        pytest.param("__global__ void k(float* x) { x[0] = 1 }\n", "Add the missing ;", id="before a brace"),
+        pytest.param(
+            "__global__ void k(float* x) { x[0] = 1 }\n",
+            "Add the missing ;",
+            id="before a brace",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 async def test_a_fix_mends_the_file(tmp_path, text: str, title: str) -> None:

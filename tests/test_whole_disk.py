@@ -194,7 +194,7 @@ def _server(folder: Path, code: str = "", errors: int | None = None) -> StdioSer
         pytest.param("file:FOLDER/", "FILE", marks=pytest.mark.slow),
         pytest.param("file:FOLDER/link", "file:FOLDER/linkFOLDER/k.cu", marks=pytest.mark.slow),
         pytest.param("file:FOLDER/gone", "FILE", marks=pytest.mark.slow),
-        ("file:FOLDER", "untitled:Untitled-1.cu"),
+        pytest.param("file:FOLDER", "untitled:Untitled-1.cu", marks=pytest.mark.slow),
         pytest.param(None, "untitled:Untitled-1.cu", marks=pytest.mark.slow),
     ],
 )

@@ -208,74 +208,73 @@ async def test_a_call_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_py
         assert await outcome_of_a_cancelled_call(client, queue) == "cancelled"
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "sentence"),
-    [
-        ("run", {}, "give either `file`, a path, or `text` with `name`"),
-        ("run", {"file": "/absent.cu"}, "there is no file /absent.cu"),
-        ("run", {"text": BAD, "gpu": "B200"}, "no place of this pool is 'B200'; it has local:0"),
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("run", {}, "give either `file`, a path, or `text` with `name`"),
+    ("run", {"file": "/absent.cu"}, "there is no file /absent.cu"),
+    ("run", {"text": BAD, "gpu": "B200"}, "no place of this pool is 'B200'; it has local:0"),
+    (
+        "run",
+        {"text": BAD, "flags": ["-ccbin", "/x"]},
+        "a compiler flag is not permitted: -ccbin is left out",
+    ),
+    ("compare", {"text": BAD}, "give either `other_file` or `other_text` to compare with"),
+    (
+        "submit",
+        {"text": BAD, "action": "compare"},
+        "give either `other_file` or `other_text` to compare with",
+    ),
+    (
+        "submit",
+        {"text": BAD, "other_text": BAD},
+        "`other_file` and `other_text` are for compare: leave them out, or use it instead of run",
+    ),
+    *(
         (
-            "run",
-            {"text": BAD, "flags": ["-ccbin", "/x"]},
-            "a compiler flag is not permitted: -ccbin is left out",
-        ),
-        ("compare", {"text": BAD}, "give either `other_file` or `other_text` to compare with"),
-        (
-            "submit",
-            {"text": BAD, "action": "compare"},
-            "give either `other_file` or `other_text` to compare with",
-        ),
-        (
-            "submit",
-            {"text": BAD, "other_text": BAD},
-            "`other_file` and `other_text` are for compare: leave them out, or use it instead of run",
-        ),
-        *(
-            (
-                tool,
-                {"text": BAD, "other_text": BAD, "grade": "judge"} | more,
-                "Error executing tool TOOL: 'judge' is not a grade; use author or referee",
-            )
-            for tool, more in (("compare", {}), ("submit", {"action": "compare"}))
-        ),
-        (
-            "run",
-            {"text": BAD, "kernal": "k"},
-            "run has no argument 'kernal'; its arguments: file, text, name, kernel, ",
-        ),
-        ("gpus", {"all": 1, "b": 2}, "gpus has no argument 'all' and 1 more; its arguments: none"),
-        (
-            "run",
-            {"text": BAD, "grade": ""},
-            "Error executing tool TOOL: '' is not a grade; use author or referee",
-        ),
-        (
-            "submit",
-            {"text": BAD, "action": "sort"},
-            "'sort' is not an action; use one of run, profile, check, compile, compare",
-        ),
-        ("run", {"text": BAD, "priority": "now"}, "'now' is not a priority; use one of high, normal, low"),
-        (
-            "check",
-            {"text": BAD, "checks": ["magic"]},
-            "'magic' is not a tool of a check; use memcheck, racecheck, initcheck, synccheck",
-        ),
-        ("job", {"id": "ffff"}, "there is no job 'ffff'"),
-        (
-            "run",
-            {"text": SAXPY, "name": "k.cu", "through": "auto"},
-            "a test or script runs in its project: name the kernel's file by its path, not by its text",
-        ),
-    ],
-)
-async def test_what_is_refused(
-    tmp_path: Path, recorded_python: str, tool: str, arguments: dict[str, Any], sentence: str
-) -> None:
+            tool,
+            {"text": BAD, "other_text": BAD, "grade": "judge"} | more,
+            "Error executing tool TOOL: 'judge' is not a grade; use author or referee",
+        )
+        for tool, more in (("compare", {}), ("submit", {"action": "compare"}))
+    ),
+    (
+        "run",
+        {"text": BAD, "kernal": "k"},
+        "run has no argument 'kernal'; its arguments: file, text, name, kernel, ",
+    ),
+    ("gpus", {"all": 1, "b": 2}, "gpus has no argument 'all' and 1 more; its arguments: none"),
+    (
+        "run",
+        {"text": BAD, "grade": ""},
+        "Error executing tool TOOL: '' is not a grade; use author or referee",
+    ),
+    (
+        "submit",
+        {"text": BAD, "action": "sort"},
+        "'sort' is not an action; use one of run, profile, check, compile, compare",
+    ),
+    ("run", {"text": BAD, "priority": "now"}, "'now' is not a priority; use one of high, normal, low"),
+    (
+        "check",
+        {"text": BAD, "checks": ["magic"]},
+        "'magic' is not a tool of a check; use memcheck, racecheck, initcheck, synccheck",
+    ),
+    ("job", {"id": "ffff"}, "there is no job 'ffff'"),
+    (
+        "run",
+        {"text": SAXPY, "name": "k.cu", "through": "auto"},
+        "a test or script runs in its project: name the kernel's file by its path, not by its text",
+    ),
+]
+"""A tool, its arguments, and what is said of them in one line."""
+
+
+async def test_what_is_refused(tmp_path: Path, recorded_python: str) -> None:
     async with agent(tmp_path, recorded_python) as (client, _):
-        refused = await client.call_tool(tool, arguments)
-        assert refused.is_error
-        assert sentence.replace("TOOL", tool) in said(refused)
-        assert "\n" not in said(refused)
+        for tool, arguments, sentence in REFUSED:
+            refused = await client.call_tool(tool, arguments)
+            assert refused.is_error, (tool, arguments)
+            assert sentence.replace("TOOL", tool) in said(refused)
+            assert "\n" not in said(refused)
         with pytest.raises(mcp.MCPError):
             await client.read_resource("orbit://job/ffffffff/text")
 

@@ -12,7 +12,7 @@ from tests.modal_loopback.loopback import Loopback
 APART = "▶ Run on H100, restricted: the code is not mine"
 
 
-@pytest.mark.parametrize("runner", ["modal", "auto"])
+@pytest.mark.parametrize("runner", ["modal", pytest.param("auto", marks=pytest.mark.slow)])
 async def test_it_gets_a_container_for_it_alone(h100s: Loopback, start, runner: str) -> None:
     editor: Editor = await start("helix", runner=runner, compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
