@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.compilation.build_systems import makefiles
+from tests.cli_check import orbit
 from tests.driver_layouts import write
-from tests.test_drivers import orbit
 
 FILES = {"src/a.cu": "", "src/b.cu": "", "src/deep/c.cu": "", "src/d.cpp": "", "main.cc": ""}
 MADE = {
