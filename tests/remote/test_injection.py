@@ -187,9 +187,8 @@ def test_loads_and_does_no_harm_without_a_folder(directory, library):
 @needs_compiler
 def test_a_cupti_that_is_not_there_is_a_remark(tmp_path, monkeypatch):
     real = find_or_skip()
-    monkeypatch.setattr(
-        injection, "_FLAGS", [*injection._FLAGS, "-O0"]
-    )  # a recorder of its own, by its library's name
+    # a recorder of its own, by its library's name: no other test has compiled it
+    monkeypatch.setattr(injection, "_FLAGS", [*injection._FLAGS, "-O0"])
     gone = injection.Cupti(real.includes, tmp_path / "libcupti.so", real.version, real.record)
     done = load(injection.build(tmp_path / "cache", gone), ORBIT_LAUNCHES=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
