@@ -27,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from evaluation_gpu import Leased, Server, say, server
 from kernelbench import SMALLER, changed
 
+from orbit_remote.child import child_main
+
 TRITON: Final = {
     19: "tl.maximum(x, 0.0)",
     20: "tl.where(x > 0, x, 0.01 * x)",
@@ -97,22 +99,25 @@ def new(known: dict[int, tuple[str, str]]) -> Iterator[Pair]:
 async def phase(known: Server, name: str, count: int, wanted: Iterable[Pair], **more: Any) -> None:
     """`count` clients, each of which submits the next pair when its last was answered."""
     iterator, answers = iter(wanted), list[tuple[str, float, dict[str, Any]]]()
+    ended: list[float] = []
 
     async def client() -> None:
         for problem, reference, candidate in iterator:
             began = time.perf_counter()
             answer = await known.evaluate(reference, candidate, **more)
             answers.append((problem, time.perf_counter() - began, answer))
+            ended.append(time.perf_counter() - start)
 
     before = set(known.seen)
     with Leased() as leased:
-        began = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(count)))
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start
     scores = [answer.get("kernel_exec_result", {}).get("runtime") for _, _, answer in answers]
     grades = sorted({str(answer.get("grade")) for _, _, answer in answers})
     say(
-        f"{name}: {len(answers)} in {took:.1f} s = {60 * len(answers) / took:.0f} a minute; leased {leased.share}; "
+        f"{name}: {len(answers)} in {took:.1f} s = {60 * len(answers) / took:.0f} a minute, "
+        f"{60 * (len(answers) - 1) / (took - min(ended)):.0f} after the first answer; leased {leased.share}; "
         f"grades {', '.join(grades)}; {sum(score is None for score in scores)} without a score"
     )
     for (problem, _, answer), score in zip(answers, scores, strict=True):
@@ -121,10 +126,26 @@ async def phase(known: Server, name: str, count: int, wanted: Iterable[Pair], **
             say(f"    {problem}: {str(why)[:300]} {answer.get('suspicious') or ''}")
     parts = [known.parts(job) for job in known.seen if job not in before and not job.startswith("check-")]
     say(f"    s of a job, p50: {_medians(parts)}")
+    seen = [known.seen[job] for job in known.seen if job not in before and not job.startswith("check-")]
+    say(f"    s from one to the next, p50: {_medians(list(between(seen)))}")
     say(f"    s of its judge, p50: {_medians([answer.get('stages') or {} for _, _, answer in answers])}")
     rounds = [answer["judge"]["rounds"] for _, _, answer in answers if "judge" in answer]
     if rounds:
         say(f"    rounds: {min(rounds)} to {max(rounds)}, p50 {statistics.median(rounds):.0f}")
+
+
+_STEPS: Final = ("compiling", "checking", "timing", child_main.TIMED)
+
+
+def between(seen: Iterable[list[tuple[float, str]]]) -> Iterator[dict[str, float]]:
+    """Seconds of judges that follow each other, by the stages that each has told, and from the end of one to the next."""
+    ended = 0.0
+    known = [{name.removeprefix("running "): at for at, name in stages} for stages in seen]
+    for times in sorted((each for each in known if "compiling" in each), key=lambda each: each["compiling"]):
+        told = [name for name in (*_STEPS, "end") if name in times]
+        steps = {f"{one} to {other}": times[other] - times[one] for one, other in itertools.pairwise(told)}
+        yield steps | ({"end to next": times["compiling"] - ended} if ended else {})
+        ended = times["end"]
 
 
 def _medians(each: list[dict[str, float]]) -> str:

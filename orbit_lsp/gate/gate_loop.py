@@ -395,17 +395,14 @@ class GateLoop:
         """Return the controls. A control is red to either side, at the level of the whole gate for each: with a pair
         as good as any kernel's, it is found no later.
         """
-        goal = math.log(max(1, len(self._controls)) / self.question.false_alarm)
+        question = self.question
+        false_alarm = question.false_alarm / max(1, len(self._controls))
         controls: list[GateControl] = []
         for control in self._controls:
             (row,) = control.rows
-            most = max(
-                self._evidence(row),
-                sign_bets.log_evidence([1 / ratio for ratio in row.ratios], self.question.margin),
-            )
-            ratio = measure.median(row.ratios) if row.ratios else None
+            found = sign_bets.same_code(row.ratios, question.margin, false_alarm)
             controls.append(
-                GateControl(row.kernel.file, row.kernel.name, len(row.ratios), ratio, most >= goal)
+                GateControl(row.kernel.file, row.kernel.name, found.pairs, found.ratio, found.red)
             )
         return tuple(controls)
 

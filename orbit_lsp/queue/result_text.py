@@ -171,6 +171,8 @@ def graded(finished: c.Finished | None) -> dict[str, Any]:
         saw = {"beyond": [dataclasses.asdict(attempt) for attempt in judged.beyond]}
     if judged.stages:
         saw["stages"] = judged.stages
+    if judged.digests:
+        saw["digests"] = dataclasses.asdict(judged.digests)
     if judged.rounds:
         saw |= {
             "suspicious": judged.suspicious or None,
@@ -181,6 +183,7 @@ def graded(finished: c.Finished | None) -> dict[str, Any]:
                 "kernels": [dataclasses.asdict(kernel) for kernel in judged.kernels], "kept_bytes": judged.kept_bytes,
                 "error": judged.error, "reference_error": judged.reference_error,
                 "policies": [dataclasses.asdict(found) for found in judged.policies], "locks": judged.locks, "unlocked": judged.unlocked,
+                "control": dataclasses.asdict(judged.control) if judged.control else None,
             },
         }  # fmt: skip
     return {"grade": judged.grade, "grade_why": judged.why, **scored(finished), **saw}

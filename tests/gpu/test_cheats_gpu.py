@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,26 @@ def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: flo
     finished = judge(cheat.text("cuda"), cheat.reference)
     assert finished.outcome not in ("infrastructure", "timed out"), finished
     assert not finished.launches or finished.launches[0].timing.median > 0.95 * honest_ns
+
+
+def test_the_machine_code_in_the_record_is_of_the_submitted_text(
+    tmp_path: Path, judges: WaitingJudges
+) -> None:
+    """Another process compiles the text elsewhere, and gets the same code (kind 40)."""
+    from orbit_remote.judge import judge_main
+
+    text = cheats.HONEST.text("cuda")
+    job = cheats.job_of(tmp_path, text, device="cuda")
+    judged = judges.judge(job).judged
+    assert judged
+    assert judged.digests
+    assert set(judged.digests.code) == {"fused"}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "other.py").write_text(f"{text}\nModelNew()(torch.randn(512, 1024, device='cuda'))\n")
+    environment = os.environ | {"TRITON_CACHE_DIR": str(elsewhere / "triton")}
+    subprocess.run([sys.executable, elsewhere / "other.py"], check=True, timeout=120, env=environment)
+    assert judge_main.machine_code(elsewhere / "triton") == judged.digests.code
 
 
 # -- the same kernel by the author's click ----------------------------------------------------------

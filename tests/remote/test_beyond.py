@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -29,31 +29,30 @@ class Sides:
 
     def __init__(self, reference: Model, candidate: Model, draw: Callable[[], Any]) -> None:
         self.reference, self.candidate, self.draw = reference, candidate, draw
-        self.last: list[Any] = []
 
     def drawn(self) -> Given:
         tensors = [arguments.dense(torch, tensor) for tensor in self.draw()]
         contents = [tensor.clone().reshape(-1).view(torch.uint8) for tensor in tensors]
-        return Given(None, tuple(map(arguments.leaf_of, tensors)), tuple(contents), 0)
+        return Given(None, tuple(map(arguments.leaf_of, tensors)), tuple(contents), 0, 0)
 
-    def ask(self, of_reference: bool) -> Callable[[Given], Answered]:
-        def asked(given: Given) -> Answered:
-            pairs = zip(given.leaves, given.contents, strict=True)
-            tensors = [arguments.tensor_in(torch, leaf, content.clone()) for leaf, content in pairs]
-            if of_reference:
-                self.last = tensors
-            return self.called(self.reference if of_reference else self.candidate, tensors, of_reference)
+    def ask(self, given: Given) -> Answered:
+        return self.called(self.candidate, self.tensors(given), False)
 
-        return asked
-
-    def exactly(self, noise: float) -> Answered:
-        torch.manual_seed(1)
-        wide = [tensor.double() for tensor in self.last]
+    def answers(self, given: Given, noises: Sequence[float]) -> list[Answered]:
+        wide = [tensor.double() for tensor in self.tensors(given)]
         sizes = [float(tensor.square().mean().sqrt()) or 1.0 for tensor in wide]
-        near = [
-            tensor + noise * size * torch.randn_like(tensor) for tensor, size in zip(wide, sizes, strict=True)
-        ]
-        return self.called(self.reference, near, True)
+        own = self.called(self.reference, self.tensors(given), True)
+        try:
+            return [
+                own,
+                *(self.called(self.reference, changed(wide, sizes, noise), True) for noise in noises),
+            ]
+        except SideFailedError:
+            return [own]
+
+    def tensors(self, given: Given) -> list[Any]:
+        pairs = zip(given.leaves, given.contents, strict=True)
+        return [arguments.tensor_in(torch, leaf, content.clone()) for leaf, content in pairs]
 
     def called(self, model: Model, tensors: list[Any], of_reference: bool) -> Answered:
         try:
@@ -62,6 +61,13 @@ class Sides:
             raise SideFailedError(c.Failure("runtime error", str(error)), of_reference) from None
         outputs = made if isinstance(made, tuple) else (made,)
         return Answered(tuple(f"output[{at}]" for at in range(len(outputs))), outputs)
+
+
+def changed(wide: list[Any], sizes: list[float], noise: float) -> list[Any]:
+    torch.manual_seed(1)
+    return [
+        tensor + noise * size * torch.randn_like(tensor) for tensor, size in zip(wide, sizes, strict=True)
+    ]
 
 
 def judged(
@@ -75,8 +81,8 @@ def judged(
 ) -> Beyond:
     torch.manual_seed(seed)
     sides = Sides(reference, candidate or reference, draw or (lambda: [torch.randn(ROWS, COLUMNS)]))
-    asked = AskedSides(sides.drawn, sides.ask(False), sides.ask(True), sides.exactly)
-    usual = asked.reference(asked.drawn())
+    asked = AskedSides(sides.drawn, sides.ask, sides.answers)
+    usual, *_ = asked.reference(asked.drawn(), ())
     return Beyonds(torch, asked, usual, within, domain, random.Random(seed)).judge(lambda _more: False)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orbit_remote.judge import end_of_rounds, verdict
+from orbit_remote.judge import end_of_rounds, judge_main, verdict
 from orbit_remote.judge.end_of_rounds import EndOfRounds
 from orbit_remote.judge.match import Match
 
@@ -61,15 +61,18 @@ def test_what_the_clocks_have_to_say(clocks: verdict.Clocks, settled: bool) -> N
 
 
 class Counting(Match):
-    """Rounds with a candidate that takes `times` microseconds, by the number of its call; `waits`: which call waits for the GPU."""
+    """Rounds with a candidate that takes `times` microseconds, by the number of its call; `waits`: which call waits for the GPU.
+    The reference takes 100 µs, and `after_us` right after the candidate.
+    """
 
-    def __init__(self, times: Callable[[int], int], waits: int = -1) -> None:
+    def __init__(self, times: Callable[[int], int], waits: int = -1, after_us: int = 100) -> None:
         candidate, reference = (SimpleNamespace(reference=each) for each in (False, True))
         parties: Any = candidate, reference
         own: Any = SimpleNamespace(gates=True)
         job: Any = SimpleNamespace(run_timeout_s=60)
         super().__init__(None, own, parties[0], parties[1], job, print, coin=random.Random(3))
-        self._times, self._waits_at = times, waits
+        self._times, self._waits_at, self._after_us = times, waits, after_us
+        self._called = False
         self.calls = 0
 
     def _arguments_of(self, seed: int) -> Any:
@@ -80,7 +83,9 @@ class Counting(Match):
 
     def _call(self, party: Any, given: Any, **how: Any) -> Any:
         self.calls += not party.reference
-        flags = 1_000 + 1_000 * (100 if party.reference else self._times(self.calls))
+        reference_us = self._after_us if self._called else 100
+        self._called = not party.reference
+        flags = 1_000 + 1_000 * (reference_us if party.reference else self._times(self.calls))
         times = flags, 150_000 + flags, 500_000 + flags
         waited = not party.reference and self.calls == self._waits_at
         return SimpleNamespace(times=times, waited=waited, outputs=[], placing_ns=0)
@@ -112,3 +117,17 @@ def test_a_candidate_that_waits_in_later_calls_is_timed_with_the_hosts_part() ->
     waits = Counting(lambda _: 80, waits=50)
     waits.score_us()
     assert not waits.result.gated
+
+
+@pytest.mark.parametrize(
+    ("after_us", "red", "ratio"), [(100, False, 1.0), (101, True, 1.01), (98, True, 0.98)]
+)
+def test_a_reference_that_takes_longer_after_the_candidate_is_a_red_control(
+    after_us: int, red: bool, ratio: float
+) -> None:
+    """So much of a difference between the two sides means nothing (kind 39)."""
+    match = Counting(lambda _: 80, after_us=after_us)
+    match.score_us()
+    control = judge_main.control(match.result, from_gate=False)
+    assert (control.red, control.ratio) == (red, pytest.approx(ratio, rel=1e-3))
+    assert 8 < control.pairs < match.result.rounds

@@ -66,6 +66,22 @@ def test_bounds_hold_the_median_though_one_looks_after_each_pair() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratios", "red"),
+    [
+        ([1.004] * 40, False),  # within the margin
+        ([1.02] * 8, False),  # too few
+        ([1.02] * 9, True),
+        ([0.98] * 9, True),
+        ([1.02, 0.98] * 20, False),
+        ([], False),
+    ],
+)
+def test_code_that_differs_from_itself_is_a_red_control(ratios: list[float], red: bool) -> None:
+    found = sign_bets.same_code(ratios)
+    assert (found.pairs, found.red) == (len(ratios), red)
+
+
+@pytest.mark.parametrize(
     ("capitals", "slower"),
     [
         ([3000, 1], [True, False]),

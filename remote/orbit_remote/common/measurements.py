@@ -81,6 +81,17 @@ class AgainstReference:
 
 
 @dataclass(frozen=True, slots=True)
+class SameCode:
+    """Code that was measured against itself, as a control. `ratio` is the median of the pairs, None without any. `red`: it was
+    found to differ from itself, so what measures is at fault (`sign_bets.same_code`).
+    """
+
+    pairs: int
+    ratio: float | None
+    red: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """A counter under NVIDIA's own name and in the unit that the report gives (`ns`, `%`, `byte/second`, ``)."""
 

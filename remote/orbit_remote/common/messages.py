@@ -15,6 +15,7 @@ import json
 from dataclasses import KW_ONLY, field
 from typing import Any, Final, Literal
 
+from orbit_remote.common.evidence.digests import Digests
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import (
     Advice,
@@ -22,6 +23,7 @@ from orbit_remote.common.measurements import (
     Line,
     Metric,
     Resident,
+    SameCode,
     Telemetry,
     Timing,
     Tried,
@@ -326,7 +328,8 @@ class Judged:
     the two agree within `resolution_ns`. What the recorder in the candidate's process says of one call: `recorded_ns`, the time in which
     at least one kernel ran, `own_share`, `streams` and `kernels`. `kept_bytes` are GPU memory that its calls did not give back. Errors
     are against the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not. `stages` are seconds
-    of the judge's own by what it did.
+    of the judge's own by what it did. `control` is the reference against itself: in the same rounds, its calls after the candidate's against
+    those before.
     """
 
     grade: Grade
@@ -350,6 +353,8 @@ class Judged:
     policies: tuple[PolicyFinding, ...] = ()
     beyond: tuple[Attempt, ...] = ()
     stages: dict[str, float] = field(default_factory=dict[str, float])
+    control: SameCode | None = None
+    digests: Digests | None = None
 
     @property
     def policy(self) -> PolicyFinding | None:

@@ -8,6 +8,7 @@ computes what was expected.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from dataclasses import field, replace
 from typing import Any, Final
 
 from orbit_remote.child.harness import kernelbench
+from orbit_remote.child.spec import output_compare
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts.harness_files import AllowedDifference, Domain
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -39,14 +41,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class AskedSides:
-    """Who can be asked, with arguments as `match.Given`. `exactly` is the reference in double precision with the
-    arguments of its last call, changed by a share. It raises SideFailedError if there is none.
+    """Who can be asked, with arguments as `match.Given`. The reference gives its answer in its own precision, and those in double
+    precision to arguments changed by each of some shares; none of these if it does not run in double precision.
     """
 
     drawn: Callable[[], Any]
     candidate: Callable[[Any], Answered]
-    reference: Callable[[Any], Answered]
-    exactly: Callable[[float], Answered]
+    reference: Callable[[Any, Sequence[float]], list[Answered]]
 
 
 @dataclass(slots=True)
@@ -125,15 +126,14 @@ class Beyonds:
 
     def _family(self, family: Family, at: int, base: Any) -> tuple[Any, str]:
         """Ask about a family with the draw `base`. Return the draw that the next family begins with, and the result of this one."""
-        following = self._asked.drawn()
         try:
-            left_out = self._untrusted(self._varied(family, at, base, following))
-            if left_out:
-                return following, f"{LEFT_OUT}{left_out}"
+            if left_out := self._untrusted(self._varied(family, at, base, base)):
+                return base, f"{LEFT_OUT}{left_out}"
         except SideFailedError as error:
-            self.result.gone = self._gone(following)
-            return following, f"{LEFT_OUT}the reference fails in it: {error.failure.message:.200}"
-        another = self._asked.drawn()
+            self.result.gone = self._gone(base)
+            return base, f"{LEFT_OUT}the reference fails in it: {error.failure.message:.200}"
+        following = self._asked.drawn()
+        another = self._asked.drawn() if family.after_the_draw else following
         given = self._varied(family, at, following, another)
         failed: SideFailedError | None = None
         mine: Answered | None = None
@@ -143,51 +143,48 @@ class Beyonds:
             mine = self._asked.candidate(given)
         except SideFailedError as error:
             failed = error
+        answers: list[Answered] = []
         try:
-            expected, exact, left_out = self._trusted(given)
+            answers, left_out = self._trusted(given, (0.0,))
         except SideFailedError as error:
             self.result.gone = self._gone(another)
             left_out = f"the reference fails in it: {error.failure.message:.200}"
-            expected = exact = None
         if failed and (left_out or failed.reference):
             raise failed  # its process may be gone, which its next call would report
-        if left_out or expected is None or exact is None:
+        if left_out:
             return another, f"{LEFT_OUT}{left_out}"
         if failed:
             words = f"{failed.failure.message} ({_where(family, at)})"
             self.result.failed = replace(failed.failure, message=words)
             return another, "it fails"
         assert mine
-        return another, self._compared(family, at, mine, expected, exact)
+        return another, self._compared(family, at, mine, *answers)
 
     def _untrusted(self, given: Any) -> str:
         """Return why the reference is not to be trusted with such arguments. Return "" if it is."""
-        _, exact, why = self._trusted(given)
-        if why or exact is None:
+        answers, why = self._trusted(given, (0.0, NOISE))
+        if why:
             return why
-        near = self._asked.exactly(NOISE)
+        _, exact, near = answers
         for at, (one, other) in enumerate(zip(exact.tensors, near.tensors, strict=True)):
             if not self._agree(other, one, self._allowed(at, one, 0.0)):
                 return "the answer changes by more than the tolerance where arguments change by a billionth"
         return ""
 
-    def _trusted(self, given: Any) -> tuple[Answered, Answered | None, str]:
+    def _trusted(self, given: Any, noises: Sequence[float]) -> tuple[list[Answered], str]:
         """Return the reference's answers in its own precision and in double, and why they do not count."""
-        own = self._asked.reference(given)
-        try:
-            exact = self._asked.exactly(0.0)
-        except SideFailedError:
-            return own, None, "the reference does not run in double precision"
-        if exact.names != own.names:
-            return own, None, "the reference has other outputs in double precision"
-        for at, (one, true) in enumerate(zip(own.tensors, exact.tensors, strict=True)):
+        own, *exact = answers = self._asked.reference(given, noises)
+        if not exact:
+            return answers, "the reference does not run in double precision"
+        if exact[0].names != own.names:
+            return answers, "the reference has other outputs in double precision"
+        for at, (one, true) in enumerate(zip(own.tensors, exact[0].tensors, strict=True)):
             if one.shape != true.shape or not self._agree(one, true, self._allowed(at, one, 0.0)):
                 return (
-                    own,
-                    None,
+                    answers,
                     "the reference differs from itself in double precision, or its answer is not finite",
                 )
-        return own, exact, ""
+        return answers, ""
 
     def _allowed(self, at: int, expected: Any, error: float) -> AllowedDifference:
         """Return the tolerance. Its absolute part grows with the answers, and by the possible rounding of the
@@ -204,6 +201,10 @@ class Beyonds:
             return bool(self._torch.equal(one, other.to(one.dtype)))
         wide = self._torch.complex128 if one.is_complex() else self._torch.float64
         mine, true = one.to(wide), other.to(wide)
+        if not one.is_complex():
+            return not mine.numel() or (
+                output_compare.largest_within(self._torch, mine, true, allowed.atol, allowed.rtol) is not None
+            )
         near = (mine - true).abs() <= allowed.atol + allowed.rtol * true.abs()
         return bool((near & true.isfinite()).all())
 
@@ -245,7 +246,7 @@ class Beyonds:
     def _gone(self, given: Any) -> bool:
         """Say whether the reference fails with the author's own arguments too: a kernel that faults ends its process."""
         try:
-            self._asked.reference(given)
+            self._asked.reference(given, ())
         except SideFailedError:
             return True
         return False
@@ -285,5 +286,8 @@ def _where(family: Family, at: int) -> str:
 def _rms(tensor: Any) -> float:
     """Return the root mean square of the finite values, or 0 if there is none."""
     wide = tensor.abs().double()
+    usual = float(wide.norm()) / max(1, wide.numel()) ** 0.5
+    if math.isfinite(usual):
+        return usual
     finite = wide[wide.isfinite()]
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from orbit_remote.child.harness.harness_case import ExplainedCheck
+from orbit_remote.common.evidence.digests import Digests
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import verdict
 from orbit_remote.judge.arguments import Leaf
@@ -17,12 +18,15 @@ from orbit_remote.judge.stopwatch import Stopwatch
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of one call. `contents` are the judge's own copies, `seed` is for what the call itself draws."""
+    """The arguments of one call. `contents` are the judge's own copies, `seed` is for what the call itself draws,
+    `drawn` the seed of the arguments.
+    """
 
     packed: Any
     leaves: tuple[Leaf, ...]
     contents: tuple[Any, ...]
     seed: int
+    drawn: int
 
     @property
     def room(self) -> int:
@@ -61,6 +65,9 @@ class MatchResult:
     """The reference's calls that the candidate's are compared with."""
     now: verdict.Baseline = field(default_factory=verdict.Baseline)
     before: verdict.Baseline = field(default_factory=verdict.Baseline)
+    twice: tuple[verdict.Samples, verdict.Samples] = (verdict.Samples(), verdict.Samples())
+    """The reference's calls before and after the candidate's, of rounds that have both."""
+    digests: Digests | None = None
     late: str = ""
     how: str = ""
     """How arguments are drawn that the author's calls do not make; and how parameters were made the same, empty where neither was needed."""

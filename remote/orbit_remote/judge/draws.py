@@ -39,7 +39,7 @@ class Seeds:
         self._numpy: Any = None
         with contextlib.suppress(ImportError):
             self._numpy = importlib.import_module("numpy")
-        self._plain = {"torch": torch.manual_seed, "random": random.seed}
+        self._plain = {"random": random.seed}
         self._replace_torch()
         self._replace_random()
         if self._numpy:
@@ -49,7 +49,7 @@ class Seeds:
     @contextlib.contextmanager
     def of(self, seed: int, device: str) -> Generator[None]:
         """Make a draw from `seed`, whose generators are on `device`."""
-        self._plain["torch"](seed)
+        seed_torch(self._torch, seed)
         self._plain["random"](seed)
         if self._numpy:
             self._plain["numpy"](seed % (1 << 32))
@@ -115,6 +115,13 @@ class Seeds:
         for name in (*_BIT_GENERATORS, "RandomState"):
             if (kind := getattr(numpy.random, name, None)) is not None:
                 setattr(numpy.random, name, _seeded(kind, seeds))
+
+
+def seed_torch(torch: Any, seed: int) -> None:
+    """Seed the generators of the host and of this process's GPU. `torch.manual_seed` asks for every kind of device first."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
 def _seeded(kind: Any, seeds: Seeds) -> Any:

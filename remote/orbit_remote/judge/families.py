@@ -111,10 +111,16 @@ def varied(torch: Any, family: Family, tensor: Any, other: Any) -> Any:
     """
     own, another = _unrepeated(torch, tensor, other)
     values = _wide(torch, own)
-    rms = float(values.double().square().mean().sqrt())
+    rms = float(values.double().norm()) / values.numel() ** 0.5
     made = family.vary(torch, values.contiguous(), _wide(torch, another), rms)
     most = torch.finfo(tensor.dtype).max
     return made.clamp(-most, most).to(tensor.dtype).expand(tensor.shape)
+
+
+def rehearse(torch: Any, values: Any) -> None:
+    """Vary a matrix by each family, because CUDA loads each kernel when it is first launched."""
+    for family in FAMILIES:
+        varied(torch, family, values, values)
 
 
 def _unrepeated(torch: Any, tensor: Any, other: Any) -> tuple[Any, Any]:

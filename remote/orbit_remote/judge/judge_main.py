@@ -15,22 +15,26 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from orbit_remote.child import child_main, surroundings, triton_instances
 from orbit_remote.child.spec.trial import MissingPackageError, load_torch
 from orbit_remote.common import content_store, limits, measure, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
-from orbit_remote.common.measurements import AgainstReference
+from orbit_remote.common.evidence import digests, sign_bets
+from orbit_remote.common.measurements import AgainstReference, SameCode
 from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.judge import beyond, locks, verdict
 from orbit_remote.judge.calls import MatchResult
 from orbit_remote.judge.match import BUDGET_S, Match, UnjudgedError
 from orbit_remote.judge.party import SideFailedError
 from orbit_remote.judge.prepared import PreparedSides
+from orbit_remote.toolchain import elf
 
 Send = Callable[[c.Event], None]
+_KERNELS: Final = 256
+"""Files of Triton's with machine code that are looked at."""
 
 
 def waiting(place: dict[str, Any], cache: Path) -> PreparedSides:
@@ -118,14 +122,31 @@ def judge(
         send(c.Stage(job.run, "running", time.time(), why))
 
     with content_store.temporary("orbit-judge-", within) as folder:
+        sides = waiting or PreparedSides(folder, cache, device, job.device)
         try:
-            with waiting or PreparedSides(folder, cache, device, job.device) as sides:
+            with sides:
                 finished = _between(job, reference, sides, device, stage, place, most_s, begun=bool(waiting))
         except MissingPackageError as error:
             finished = c.failed(job.run, error.failure)
         except UnjudgedError as error:
             finished = c.failed(job.run, c.Failure("runtime error", str(error), place=place))
+        if (judged := finished.judged) and judged.digests:
+            known = replace(judged.digests, code=machine_code(sides.folder / "candidate" / "triton"))
+            finished = replace(finished, judged=replace(judged, digests=known))
     return replace(finished, run_s=time.perf_counter() - began, toolchain=triton_instances.toolchain())
+
+
+def machine_code(folder: Path) -> dict[str, str]:
+    """Return digests of the machine code of the kernels that Triton has left in a folder, by name. The candidate's process
+    wrote there, and has ended.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*/*.cubin"))[:_KERNELS]:
+        with contextlib.suppress(OSError, ValueError):
+            cubin = elf.Cubin(regular_files.read(path, limits.CUBIN))
+            for name in cubin.functions():
+                found.setdefault(name, digests.of_bytes(cubin.section(f".text.{name}")))
+    return found
 
 
 def _unfit(job: Job, kept: harness_files.KeptContract | None) -> str:
@@ -163,6 +184,8 @@ def _between(
     )  # fmt: skip
     try:
         sides.give(job, reference, dict(os.environ))
+        texts = digests.of_text(job.text), digests.of_text(reference[1])
+        contest.result.digests = digests.Digests(*texts, sides.files, sides.built)
         result = contest.judge()
     except SideFailedError as error:
         return _failed(job, error, contest.result, place)
@@ -206,6 +229,7 @@ def _judged(result: MatchResult, **known: Any) -> c.Judged:
         locks=result.held,
         unlocked=result.missing,
         beyond=tuple(result.beyond.tried),
+        digests=result.digests,
         stages={name: round(taken, 4) for name, taken in result.watch.seconds.items()},
         **known,
     )
@@ -281,7 +305,20 @@ def _known(result: MatchResult, seen: verdict.MatchEvidence, suspicious: str) ->
         kept_bytes=result.kept_bytes,
         error=result.error,
         reference_error=result.reference_error,
+        control=control(result, from_gate=seen.clocks.from_gate),
     )
+
+
+def control(result: MatchResult, *, from_gate: bool) -> SameCode:
+    """Return the reference against itself. Its calls before the candidate's and after it are pairs of the same rounds."""
+    before, after = (_times(result, side, from_gate) for side in result.twice)
+    return sign_bets.same_code([later / earlier for earlier, later in zip(before, after, strict=True)])
+
+
+def _times(result: MatchResult, samples: verdict.Samples, from_gate: bool) -> list[int]:
+    """Return the nanoseconds of calls, by the clock that is the score, less what a call takes besides its kernels."""
+    empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
+    return [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
 
 
 def _scored(job: Job, result: MatchResult, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
@@ -292,7 +329,7 @@ def _scored(job: Job, result: MatchResult, point: c.Point, known: c.Judged, from
     for name, samples in (("ModelNew", result.candidate), ("Model", result.against)):
         empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
-        each = [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
+        each = _times(result, samples, from_gate)
         timing = measure.timing(each, f"{kind}, n={len(each)}", clock=clock)
         launches.append(c.Launches(name, name, (0, 0, 0), (0, 0, 0), timing, len(each)))
         both.append(each)
@@ -321,6 +358,11 @@ def _scored(job: Job, result: MatchResult, point: c.Point, known: c.Judged, from
     elif from_gate:
         remarks.append(
             "the clocks do not agree about when the candidate's calls begin, so the times begin at the judge's gate: less precise by microseconds"
+        )
+    if known.control and known.control.red:
+        remarks.append(
+            f"the reference itself takes {known.control.ratio:.3f} times as long after the candidate's calls as before: "
+            "differences of this size mean nothing"
         )
     if known.own_share == 0:
         libraries = ", ".join(dict.fromkeys(kernel.library for kernel in known.kernels))

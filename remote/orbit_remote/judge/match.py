@@ -14,14 +14,13 @@ the judge's word to the end of everything, with the host's part.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from orbit_remote.child import child_main
 from orbit_remote.child.harness import kernelbench
@@ -29,13 +28,14 @@ from orbit_remote.child.harness.harness_case import ExplainedCheck
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts.harness_files import AllowedDifference, Domain
+from orbit_remote.common.evidence import digests
 from orbit_remote.common.requests import Job
-from orbit_remote.judge import arguments, beyond, end_of_rounds, memory, verdict
+from orbit_remote.judge import arguments, beyond, calling, end_of_rounds, memory, verdict
 from orbit_remote.judge.beyond import Answered, AskedSides, Beyonds
-from orbit_remote.judge.calls import Given, MatchResult, ReferenceCalls, ReturnedTensor, SideCall, samples
-from orbit_remote.judge.channel import Message
+from orbit_remote.judge.calling import Caller
+from orbit_remote.judge.calls import Given, MatchResult, ReferenceCalls, SideCall, samples
 from orbit_remote.judge.end_of_rounds import EndOfRounds
-from orbit_remote.judge.party import GATE_S, Party, SideFailedError, Times
+from orbit_remote.judge.party import Party, SideFailedError, Times
 from orbit_remote.judge.stopwatch import Stopwatch
 
 ARENA_MOST: Final = 16 << 30
@@ -47,17 +47,12 @@ _SPARE: Final = 4
 _WARM: Final = 2
 _MORE_S: Final = 1.0
 """Seconds for families of arguments, once each was tried with one argument."""
-_BEFORE: Final = 15
-"""Calls of calibration before any code of the candidate has run."""
+_BEFORE: Final = {True: 15, False: 5}
+"""Calls of calibration before any code of the candidate has run, with a gate and without: there times are believed to 100 µs only."""
 _BUDGET: Final = 0.25
 """Share of the run's time limit for rounds, once there are enough of them; at most this long:"""
 BUDGET_S: Final = 6.0
-_SAMPLED: Final = 1024
 _LATE_S: Final = 0.05
-_ROAM: Final = 32 << 20
-"""Within so many bytes the place of the arguments varies. The read before the gate (`Memory.touch`) makes their pages known to the GPU,
-and pages that it knew in the call before are still known behind the gate."""
-_POISON: Final = 0xFF
 _RECORDED: Final = 3
 
 
@@ -88,13 +83,13 @@ class Match:
         self._memory = own
         self._candidate = candidate
         self._reference = reference
+        self._caller = Caller(torch, own, candidate, reference)
         self._stage = stage
         candidate.ends = reference.ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
         self._beyond_s = min(BUDGET_S, _BUDGET * job.run_timeout_s)
         self._end = EndOfRounds(self._coin)
         self._waits = False  # whether a call beyond the author's arguments waited for the GPU
-        self._last: Message = {}  # the arguments of the reference's last call
         # the candidate's calls, and nanoseconds of putting their arguments in place
         self._own: list[tuple[Times, int]] = []
         self._past: Given | None = None
@@ -104,7 +99,6 @@ class Match:
         self._first = {
             gated: ReferenceCalls() for gated in (True, False)
         }  # while no code of the candidate had run
-        self._known = False  # whether the calls of calibration launch the known kernel
         self._known_ns = 0
         self._seed = 0  # of the models' parameters
         self._before: list[Any] = []
@@ -194,7 +188,7 @@ class Match:
             self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
         self._known_ns = self._length_of_known(given)
         for gated, first in self._first.items():
-            for _ in range(_BEFORE):
+            for _ in range(_BEFORE[gated]):
                 first.empty.append(self._empty(given, gated=gated))
                 call = self._call(self._reference, given, gated=gated)
                 if call.waited:
@@ -224,6 +218,10 @@ class Match:
         result.gated, result.rounds = gated, len(self._own)
         result.candidate, result.now, result.before = self._taken(gated)
         result.against = samples(self._against)
+        twice = [
+            pair for pair in zip(self._against, self._now.reference, strict=True) if pair[0] is not pair[1]
+        ]
+        result.twice = samples([before for before, _ in twice]), samples([after for _, after in twice])
 
     def _rounds_again(self) -> None:
         """Time a few more rounds after all the calls since the others ended early. If these take longer, which a candidate
@@ -268,12 +266,12 @@ class Match:
         recording, _ = self._reference.ask({"do": "record"})
         if not recording["records"]:
             return 0
-        self._known = True
+        self._caller.known = True
         for _ in range(measure.KNOWN_CALLS):
             self._call(self._reference, given, gated=True, null=True)
         known, _ = self._reference.ask({"do": "known"})
         known_ns = max(0, int(known["ns"]))
-        self._known = known_ns > 0
+        self._caller.known = known_ns > 0
         return known_ns
 
     def _empty(self, given: Given, *, gated: bool) -> Times:
@@ -310,6 +308,11 @@ class Match:
         self.result.written = sum(output.leaf.size for output in call.outputs)
         return call
 
+    def _call(
+        self, party: Party, given: Given, *, gated: bool, null: bool = False, record: bool = False
+    ) -> SideCall:
+        return self._caller.call(party, given, gated=gated, null=null, record=record)
+
     def _wrong(self) -> bool:
         return any(not checked.check.passed for checked in self.result.checks)
 
@@ -320,17 +323,26 @@ class Match:
     def _drawn(self, seed: int) -> Given:
         answer, descriptors = self._reference.ask({"do": "inputs", "seed": seed})
         self.result.how = str(answer.get("how") or "")
-        outputs = self._read(self._reference, answer, descriptors)
+        outputs = self._caller.read(self._reference, answer, descriptors)
         contents = tuple(output.data.clone() for output in outputs)
         self._memory.wait()
-        if self._arguments and any(
-            not bool(self._torch.equal(old, new)) for old, new in zip(self._arguments, contents, strict=True)
+        if (
+            self._same_arguments
+            and self._arguments
+            and any(
+                not bool(self._torch.equal(old, new))
+                for old, new in zip(self._arguments, contents, strict=True)
+            )
         ):
             self._same_arguments = False
         self._arguments = contents
         # another seed than the arguments': a side knows it before they come, and could make them from theirs
         given = Given(
-            answer["arguments"], tuple(output.leaf for output in outputs), contents, secrets.randbits(48)
+            answer["arguments"],
+            tuple(output.leaf for output in outputs),
+            contents,
+            secrets.randbits(48),
+            seed,
         )
         room = len(self._reference.arena)
         if given.room > room:
@@ -372,126 +384,6 @@ class Match:
             self._same_answers = False
         self._before = [tensor for _, tensor in wanted]
 
-    # -- one call -----------------------------------------------------------------------------------
-
-    def _call(
-        self, party: Party, given: Given, *, gated: bool, null: bool = False, record: bool = False
-    ) -> SideCall:
-        with self._candidate.still() if party.reference else contextlib.nullcontext():
-            return self._called(party, given, gated=gated, null=null, record=record)
-
-    def _called(self, party: Party, given: Given, *, gated: bool, null: bool, record: bool) -> SideCall:
-        party.number += 1
-        steps = min(len(party.arena) - given.room, _ROAM) // memory.ALIGNED
-        start = secrets.randbelow(steps + 1) * memory.ALIGNED
-        starts = arguments.starts(start, given.leaves)
-        what = {
-            "seed": given.seed, "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
-        }  # fmt: skip
-        party.send({
-            "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known, "record": record, **what,
-        })  # fmt: skip
-        if party.reference:
-            self._last = what
-        answer: Message | None = None
-        descriptors: list[int] = []
-        if gated:
-            try:
-                answer, descriptors = party.receive(min(GATE_S, party.left()))
-            except TimeoutError:
-                answer = None
-        else:
-            party.receive()  # it is ready
-        waited = gated and answer is None
-        outputs = self._read(party, answer, descriptors) if answer and self._memory.gates else []
-        sampled = [self._places(output) for output in outputs]
-        self._memory.wait()
-        placing = time.perf_counter_ns()
-        for content, at, leaf in zip(given.contents, starts, given.leaves, strict=True):
-            party.arena[at : at + leaf.size].copy_(content)
-        self._memory.flush()
-        self._memory.wait()
-        began = time.perf_counter_ns()
-        placing_ns = began - placing
-        party.page[0:4] = party.number.to_bytes(4, "little")
-        begun = (
-            party.until(memory.BEGUN, self._memory.pause, answered=True)
-            if gated and answer is not None
-            else None
-        )
-        ended = (
-            party.until(memory.DONE, self._memory.pause, answered=answer is not None)
-            or time.perf_counter_ns()
-        )
-        if answer is None:
-            answer, descriptors = party.receive()
-        if not outputs:
-            outputs = self._read(party, answer, descriptors)
-            sampled = [self._places(output) for output in outputs]
-        taken = [
-            self._torch.index_select(each.data, 0, at).cpu() if each.leaf.size else None
-            for each, at in zip(outputs, sampled, strict=True)
-        ]
-        self._memory.wait()
-        times = (ended - (begun or began), ended - began, time.perf_counter_ns() - began)
-        self._keep(party, outputs, sampled, taken, null)
-        return SideCall(times, placing_ns, outputs, answer.get("ran"), waited)
-
-    def _places(self, output: ReturnedTensor) -> Any:
-        if not output.leaf.size:
-            return None
-        return self._torch.randint(output.leaf.size, (_SAMPLED,), device=self._memory.device)
-
-    def _keep(
-        self,
-        party: Party,
-        outputs: Sequence[ReturnedTensor],
-        sampled: Sequence[Any],
-        taken: Sequence[Any],
-        null: bool,
-    ) -> None:
-        """Keep own copies of the outputs. Then poison their memory, so that no call finds an earlier one's answer."""
-        for output, at, values in zip(outputs, sampled, taken, strict=True):
-            output.copy = output.data.clone()
-            if (
-                values is not None
-                and not bool((output.copy[at].cpu() == values).all())
-                and not party.reference
-            ):
-                self.result.late = "its outputs changed after it had said that they were complete"
-        self._memory.wait()
-        if not null and not party.reference:
-            for output in outputs:
-                output.data.fill_(_POISON)
-        self._memory.wait()
-
-    def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[ReturnedTensor]:
-        names: list[Any] = [*answer["names"]] if isinstance(answer.get("names"), list) else []
-        claims: Any = answer.get("leaves")
-        if not isinstance(claims, list) or len(cast("list[Any]", claims)) > 256:
-            raise SideFailedError(
-                c.Failure("runtime error", f"{party.name} returned what is not understood"), party.reference
-            )
-        outputs: list[ReturnedTensor] = []
-        try:
-            for number, claim in enumerate(cast("list[Message]", claims)):
-                leaf = arguments.claimed(claim)
-                name = str(names[number])[:200] if number < len(names) else f"output[{number}]"
-                at: Any = claim.get("at")
-                handle = cast("memory.Handle", at) if isinstance(at, dict) else {}
-                outputs.append(
-                    ReturnedTensor(name, leaf, self._memory.shared(handle, leaf.size, descriptors))
-                )
-        except (arguments.UnfitValueError, memory.HandleError, OSError) as error:
-            raise SideFailedError(
-                c.Failure("runtime error", f"{party.name} returned {error}"), party.reference
-            ) from None
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            descriptors.clear()
-        return outputs
-
     # -- afterwards ---------------------------------------------------------------------------------
 
     def _afterwards(self) -> None:
@@ -500,12 +392,13 @@ class Match:
         """
         result, gated = self.result, self.result.gated
         during = result.watch.during
+        self._stage(child_main.TIMED)
         with during("precision"):
             given = self._arguments_of(secrets.randbits(48))
             call = self._call(self._candidate, given, gated=gated)
             expected = self._call(self._reference, given, gated=gated)
             self._compare(call, expected)
-            self._precision(call, expected)
+            self._precision(given, call, expected)
         if self._wrong():
             return
         with during("families"):
@@ -520,6 +413,21 @@ class Match:
         self._stage("recording")
         with during("recording and last checks"):
             self._last_looks(given)
+        result.late = result.late or self._caller.late
+
+    def _digest(self, given: Given, call: SideCall, expected: SideCall) -> None:
+        """Note digests of what this comparison compared, and the seeds from which it can be made again."""
+        if self.result.digests:
+            seeds = {"parameters": self._seed, "arguments": given.drawn, "call": given.seed}
+            sides = ([(each.leaf, each.copy) for each in side.outputs] for side in (call, expected))
+            tensors = (zip(given.leaves, given.contents, strict=True), *sides)
+            known = [
+                digests.of_tensors((leaf.dtype, leaf.shape, leaf.strides, data) for leaf, data in each)
+                for each in tensors
+            ]
+            self.result.digests = replace(
+                self.result.digests, seeds=seeds, arguments=known[0], outputs=known[1], expected=known[2]
+            )
 
     def _last_looks(self, given: Given) -> None:
         """Check kernels by name, late writes, bandwidth, and a GPU that is kept busy."""
@@ -528,11 +436,14 @@ class Match:
             for _ in range(_RECORDED):
                 result.ran.append(self._call(self._candidate, given, gated=False, record=True).ran)
         call = self._call(self._candidate, given, gated=False)
+        ended = time.monotonic()
         if not result.beyond.gone:
-            self._compare(call, self._call(self._reference, given, gated=False))
+            expected = self._call(self._reference, given, gated=False)
+            self._compare(call, expected)
+            self._digest(given, call, expected)
         if self._memory.gates:
-            time.sleep(_LATE_S)
-            if not all(bool((output.data == _POISON).all()) for output in call.outputs):
+            time.sleep(max(0.0, ended + _LATE_S - time.monotonic()))
+            if not all(bool((output.data == calling.POISON).all()) for output in call.outputs):
                 result.late = "it wrote to its outputs after the call had ended"
             result.bandwidth = memory.bandwidth(self._torch, self._memory)
             result.late = result.late or self._busy()
@@ -545,19 +456,19 @@ class Match:
             why = why or verdict.crowded(result.now.reference, result.before.reference)
         return why
 
-    def _precision(self, call: SideCall, expected: SideCall) -> None:
-        """Check the precision of outputs of `float32`. The reference has just been called for them."""
+    def _precision(self, given: Given, call: SideCall, expected: SideCall) -> None:
+        """Check the precision of outputs of `float32`, which both sides have computed from these arguments."""
         singles = [at for at, output in enumerate(expected.outputs) if output.leaf.dtype == "float32"]
         if not singles or self._wrong():
             return
         try:
-            exact = self._exactly(0.0)
-            mine, own = (self._answered(each).tensors for each in (call, expected))
+            _, exact = self._caller.answers(given, (0.0,))
+            mine, own = (self._caller.answered(each).tensors for each in (call, expected))
             errors = [
                 [arguments.distance(tensors[at], exact.tensors[at]) for at in singles]
                 for tensors in (mine, own)
             ]
-        except (SideFailedError, IndexError, arguments.UnfitValueError):
+        except (SideFailedError, ValueError, IndexError):
             return  # a model that has no double precision
         self.result.error, self.result.reference_error = map(max, errors)
 
@@ -570,45 +481,12 @@ class Match:
         if self._within and self._within.anything:
             return
 
-        def asked(party: Party) -> Callable[[Given], Answered]:
-            def ask(given: Given) -> Answered:
-                call = self._call(party, given, gated=gated and not self._waits)
-                self._waits = self._waits or call.waited
-                return self._answered(call)
+        def ask(given: Given) -> Answered:
+            call = self._call(self._candidate, given, gated=gated and not self._waits)
+            self._waits = self._waits or call.waited
+            return self._caller.answered(call)
 
-            return ask
-
-        by = AskedSides(
-            lambda: self._arguments_of(secrets.randbits(48)),
-            asked(self._candidate),
-            asked(self._reference),
-            self._exactly,
-        )
-        self._stage(child_main.TIMED)
-        usual = self._answered(expected)
+        by = AskedSides(lambda: self._arguments_of(secrets.randbits(48)), ask, self._caller.answers)
+        usual = self._caller.answered(expected)
         beyonds = Beyonds(self._torch, by, usual, self._within, self._domain, self._coin)
         self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))
-
-    def _answered(self, call: SideCall) -> Answered:
-        """Return the judge's copies of a call's outputs. Raises SideFailedError for outputs of the candidate that are
-        no tensors.
-        """
-        names = tuple(output.name for output in call.outputs)
-        try:
-            return Answered(
-                names,
-                tuple(arguments.tensor_in(self._torch, output.leaf, output.copy) for output in call.outputs),
-            )
-        except arguments.UnfitValueError as error:
-            raise SideFailedError(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
-
-    def _exactly(self, noise: float) -> Answered:
-        """Return the reference's answer in double precision, with the arguments of its last call. Raises
-        SideFailedError.
-        """
-        answer, descriptors = self._reference.ask(self._last | {"do": "precise", "noise": noise})
-        outputs = self._read(self._reference, answer, descriptors)
-        for output in outputs:
-            output.copy = output.data.clone()
-        self._memory.wait()
-        return self._answered(SideCall((0, 0, 0), 0, outputs))

@@ -12,13 +12,15 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Self
 
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.evidence import digests
 from orbit_remote.common.requests import Job
-from orbit_remote.judge import beside, channel, locks, memory, side
+from orbit_remote.judge import beside, channel, families, locks, memory, side
 from orbit_remote.judge.party import Party, SideFailedError
 from orbit_remote.judge.stopwatch import Stopwatch
 from orbit_remote.process import process_groups
@@ -28,6 +30,8 @@ _BEGINS_S: Final = 120.0
 _ROOM: Final = 8 << 30
 """Bytes of a GPU that are free beside what waits: who runs meanwhile may need them."""
 _BUILT: Final = "built"
+_FEW: Final = (64, 4096)
+"""A matrix for which torch chooses the same kernels as for large ones."""
 
 
 class PreparedSides:
@@ -43,6 +47,10 @@ class PreparedSides:
         self.watch = Stopwatch()
         self.torch: Any = __import__("torch")
         self.memory: Any = None
+        self.files: dict[str, str] = {}
+        """Digests of the files beside the reference that its side can read, by path."""
+        self.built: dict[str, str] = {}
+        """Digests of what was built of the candidate's text before, by path."""
 
     @classmethod
     def waiting(cls, folder: Path, cache: Path, device: str, index: int) -> Self:
@@ -68,12 +76,14 @@ class PreparedSides:
         self.end()
 
     def end(self) -> None:
-        """End both at once: the driver needs 0.15 s to take a context down (H100)."""
+        """End both at once: the driver needs 0.15 s to take a context down (H100). The process of a judge that has waited ends next,
+        at the same time as they do; whoever forked it waits for all of them.
+        """
         for party in self._parties:
             party.channel.close()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(party.pid, signal.SIGKILL)
-        for party in self._parties:
+        for party in self._parties if not self._waits else ():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(party.pid, 0)
 
@@ -129,6 +139,7 @@ class PreparedSides:
         taken = torch.index_select(data, 0, torch.randint(len(data), (64,), device="cuda")).cpu()
         copy = data.clone().fill_(int(taken[0]))
         kernelbench.compared(torch, "output", copy.view(torch.float32), data.view(torch.float32))
+        families.rehearse(torch, torch.rand(_FEW, device="cuda"))
         own.wait()
 
     def give(self, job: Job, reference: tuple[str, str], environment: dict[str, str]) -> None:
@@ -140,9 +151,19 @@ class PreparedSides:
                 copied = beside.bring(Path(reference[0]), reference[1], {Path(job.path).name}, own)
                 if copied:
                     (own / Path(reference[0]).name).write_text(reference[1], encoding="utf-8")
+                if party.reference:
+                    self.files = _digests(own, copied)
                 built = seen.pop(harness_files.EXTENSIONS, "")
                 if built and not party.reference:
                     shutil.copytree(built, own / _BUILT, symlinks=True)
+                    libraries = [
+                        path
+                        for path in (own / _BUILT).rglob("*.so")
+                        if path.is_file() and not path.is_symlink()
+                    ]
+                    self.built = _digests(
+                        own / _BUILT, [path.relative_to(own / _BUILT).as_posix() for path in libraries]
+                    )
                     seen[harness_files.EXTENSIONS] = str(own / _BUILT)
                 _give_away(own)
                 task = side.written(side.SideTask(job, reference, bool(copied), seen, processes))
@@ -150,6 +171,10 @@ class PreparedSides:
                     party.ask({"do": "begin"}, (task,))
                 finally:
                     os.close(task)
+
+
+def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: digests.of_bytes((folder / name).read_bytes()) for name in sorted(names)}
 
 
 def _give_away(folder: Path) -> None:

@@ -30,6 +30,7 @@ from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
 from orbit_remote.judge import arguments, draws, locks, memory
+from orbit_remote.judge.beyond import NOISE
 from orbit_remote.judge.channel import Channel, ChannelLostError, Message
 from orbit_remote.process import process_groups
 from orbit_remote.recording import recorder
@@ -167,7 +168,10 @@ class Side:
         part of the driver.
         """
         self._memory.known_kernel()
-        self._memory.touch(self._torch.randn(1 << 18, device="cuda").view(self._torch.uint8))
+        few = self._torch.randn(1 << 18, device="cuda")
+        self._memory.touch(few.view(self._torch.uint8))
+        if self._orders.role == "reference":
+            _wide(self._torch, few, NOISE)
         self._memory.wait()
         if self._orders.role == "candidate" and "triton" in sys.modules:
             with contextlib.suppress(Exception):  # a candidate that needs it says what is wrong
@@ -222,8 +226,8 @@ class Side:
                 return {"records": self._record()}, ()
             case "known":
                 return {"ns": self._known_ns()}, ()
-            case "precise":
-                return self._precisely(message)
+            case "answers":
+                return self._answers(message)
             case other:
                 raise ValueError(f"{other} is no order")
 
@@ -344,7 +348,7 @@ class Side:
         given = self._given(message)
         recording = bool(message.get("record")) and self._record()
         with torch.no_grad():
-            self._seed_call(int(message["seed"]))
+            draws.seed_torch(torch, int(message["seed"]))
             self._memory.wait()
             placed = self._placed(message)
             if gated:
@@ -368,13 +372,6 @@ class Side:
         if recording:
             answer["ran"] = self._recorded()
         return answer, own
-
-    def _seed_call(self, seed: int) -> None:
-        """Seed the generators that a call has. `torch.manual_seed` asks for every kind of device first."""
-        torch = self._torch
-        torch.default_generator.manual_seed(seed)
-        if self._orders.device == "cuda":
-            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
     def _placed(self, message: Message) -> Any:
         """The memory that has the arguments."""
@@ -403,22 +400,33 @@ class Side:
         while int.from_bytes(self._page[0:4], "little") < number:
             self._memory.pause()
 
-    def _precisely(self, message: Message) -> tuple[Message, tuple[int, ...]]:
-        """Compute the reference in double precision on the same arguments."""
+    def _answers(self, message: Message) -> tuple[Message, tuple[int, ...]]:
+        """Compute the reference's answer in its own precision, and in double for each of `noises`, on the same arguments."""
+        torch, seed = self._torch, int(message["seed"])
+        given = self._given(message)
+        with torch.no_grad():
+            try:  # before its own call, which may change its arguments
+                exact = [
+                    self._exactly(_wide(torch, given, float(noise)), seed) for noise in message["noises"]
+                ]
+            except Exception:  # noqa: BLE001 - a model that has no double precision
+                exact = []
+            draws.seed_torch(torch, seed)
+            each = [list(tensor_data.leaves(torch, self._model(*given), "output")), *exact]
+        self._memory.wait()
+        self._kept = each
+        answer, own = self._shared([arguments.dense(torch, value) for output in each for _, value in output])
+        answer["names"] = [name for output in each for name, _ in output]
+        answer["counts"] = [len(output) for output in each]
+        return answer, own
+
+    def _exactly(self, wide: Any, seed: int) -> list[tuple[str, Any]]:
         import copy
 
-        torch = self._torch
         if self._precise is None:
             self._precise = copy.deepcopy(self._model).double()
-        wide = _wide(torch, self._given(message), float(message.get("noise") or 0.0))
-        with torch.no_grad():
-            torch.manual_seed(int(message["seed"]))
-            output = list(tensor_data.leaves(torch, self._precise(*wide), "output"))
-        self._memory.wait()
-        self._kept = output
-        answer, own = self._shared([arguments.dense(torch, value) for _, value in output])
-        answer["names"] = [name for name, _ in output]
-        return answer, own
+        draws.seed_torch(self._torch, seed)
+        return list(tensor_data.leaves(self._torch, self._precise(*wide), "output"))
 
     def _shared(self, tensors: list[Any]) -> tuple[Message, tuple[int, ...]]:
         leaves: list[Message] = []

@@ -44,6 +44,10 @@ def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Com
     for start in range(0, count, _PIECE):
         a = _converted(torch, left[start : start + _PIECE], wide)
         e = _converted(torch, right[start : start + _PIECE], wide)
+        near = None if exact else largest_within(torch, a, e, room, tolerance.rtol)
+        if near is not None:
+            largest = max(largest, near)
+            continue
         error = (a - e).abs()
         same = a == e
         if exact:
@@ -65,6 +69,16 @@ def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Com
         where = unravelled(first, tuple(actual.shape))
         shown = (written(left[first].item()), written(right[first].item()))
     return Comparison(count, differing, where, *shown, None if largest < 0 else largest)
+
+
+def largest_within(torch: Any, actual: Any, expected: Any, atol: float, rtol: float) -> float | None:
+    """Return the largest difference of two tensors of float64 if all of their numbers are finite and within the tolerance. Return
+    None otherwise. It passes over the memory a third as often as what tells where they differ.
+    """
+    error = (actual - expected).abs_()
+    fits = (error <= expected.abs().mul_(rtol).add_(atol)).all()
+    largest, fit = torch.stack((error.max(), fits.to(error.dtype))).tolist()
+    return largest if fit and math.isfinite(largest) else None
 
 
 def zeros_pass(torch: Any, name: str, expected: Any, tolerance: Tolerance) -> str:

@@ -25,6 +25,7 @@ from typing import Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measure import median
+from orbit_remote.common.measurements import SameCode
 
 MARGIN: Final = 0.005
 """A kernel may take this much more time and is not called slower: the layout of code and the addresses of buffers differ by as much."""
@@ -104,6 +105,14 @@ def lower_bound(ratios: Sequence[float], error: float) -> float:
     """Return the lower bound in the same sense; 0 for too few pairs."""
     bound = upper_bound([-ratio for ratio in ratios], error)
     return max(0.0, -bound)
+
+
+def same_code(ratios: Sequence[float], margin: float = MARGIN, false_alarm: float = 0.01) -> SameCode:
+    """Return the result of a control. It is red with a chance of at most `false_alarm` for either direction if the
+    median ratio is within `margin` of 1, however often one looks.
+    """
+    most = max(log_evidence(ratios, margin), log_evidence([1 / ratio for ratio in ratios], margin))
+    return SameCode(len(ratios), median(ratios) if ratios else None, most >= -math.log(false_alarm))
 
 
 # -- several kernels --------------------------------------------------------------------------------
