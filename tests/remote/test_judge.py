@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -227,6 +228,55 @@ class ModelNew(nn.Module):
     assert Path(failing.failure.place.file).name == "candidate.py"
     assert Path(failing.failure.place.file).parent == tmp_path
     assert failing.failure.place.line == 12
+
+
+SHAPED = """
+import torch
+from torch import nn
+ROWS = 8
+class Model(nn.Module):
+    def forward(self, x):
+        return x.sum(1)
+def get_inputs():
+    return [torch.randn(ROWS, 16)]
+def get_init_inputs(): return []
+"""
+FOR_ONE_SHAPE = """
+import torch
+from torch import nn
+class ModelNew(nn.Module):
+    def forward(self, x):
+        {special}
+        return torch.einsum("ij->i", x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("special", "failure"),
+    [
+        ("", None),
+        ("if len(x) > 8: return x[:, 0]", "the largest error is .* for the shape ROWS = 24"),
+        ("if len(x) > 8: raise ValueError('only 8')", r"ValueError: only 8 \(for the shape ROWS = 24\)"),
+    ],
+    ids=["for all", "wrong for another", "fails for another"],
+)
+def test_shapes_that_a_problem_states_are_checked_though_one_is_timed(
+    judge: Judge, tmp_path: Path, special: str, failure: str | None
+) -> None:
+    """`shapes.py` beside the reference, as KernelBench-Hard has it (kind 27)."""
+    (tmp_path / "shapes.py").write_text('SHAPES = [{"ROWS": 8}, {"ROWS": 24}, {"COLUMNS": 2}]\n')
+    finished = judge(FOR_ONE_SHAPE.format(special=special), SHAPED)
+    assert finished.judged
+    answers = [tried.answer for tried in finished.judged.beyond if tried.family.startswith("shape")]
+    if failure is None:
+        assert finished.outcome == "ok", finished.failure
+        no_variable = "left out: shapes.py has COLUMNS, which is no variable of the reference"
+        assert answers == ["right", "right", no_variable]
+        assert any("right for 2 of 3 shapes of shapes.py" in remark for remark in finished.remarks)
+    else:
+        assert finished.failure
+        assert re.search(failure, finished.failure.message), finished.failure
+        assert answers == ["right", "wrong" if finished.outcome == "wrong answer" else "it fails"]
 
 
 @pytest.mark.parametrize(

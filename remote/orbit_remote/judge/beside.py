@@ -7,17 +7,21 @@ project.
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeGuard, cast
 
 from orbit_remote.common import limits, regular_files
 
 _MOST_BYTES: Final = 4 << 30
+_MOST_SHAPES: Final = 16
 _MOST_FILES: Final = 5_000
 """Files of a folder that are looked at."""
+
+Shape = dict[str, int | float | str]
 
 
 def bring(reference: Path, text: str, leave: set[str], folder: Path) -> list[str]:
@@ -41,6 +45,33 @@ def bring(reference: Path, text: str, leave: set[str], folder: Path) -> list[str
             if path.suffix == ".py":
                 texts.append(regular_files.text(str(path), limits.SOURCE))
     return brought
+
+
+def stated_shapes(reference: Path) -> list[Shape]:
+    """Return the shapes that `SHAPES` in the file `shapes.py` beside a reference states: a list of dictionaries, each with new values
+    of variables of the reference's module. Return none if there is no such file, or if the list is not written out.
+    """
+    try:
+        tree = ast.parse(regular_files.text(str(reference.with_name("shapes.py")), limits.SOURCE))
+        values = [ast.literal_eval(node.value) for node in tree.body if _states_shapes(node)]
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    stated: list[Any] = values[-1] if values and isinstance(values[-1], list) else []
+    return [cast("Shape", each) for each in stated if _is_shape(each)][:_MOST_SHAPES]
+
+
+def _states_shapes(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AnnAssign]:
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(isinstance(target, ast.Name) and target.id == "SHAPES" for target in targets)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and name.isidentifier() and isinstance(size, int | float | str)
+        for name, size in cast("dict[Any, Any]", value).items()
+    )
 
 
 def _files(folder: Path, leave: set[str]) -> Iterator[tuple[str, Path]]:

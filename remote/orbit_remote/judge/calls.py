@@ -9,6 +9,7 @@ from typing import Any
 from orbit_remote.child.harness.harness_case import ExplainedCheck
 from orbit_remote.common.evidence.digests import Digests
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import Attempt
 from orbit_remote.judge import verdict
 from orbit_remote.judge.arguments import Leaf
 from orbit_remote.judge.beyond import Beyond
@@ -74,6 +75,8 @@ class MatchResult:
     adopted: str = ""
     ran: list[Any] = field(default_factory=list[Any])
     beyond: Beyond = field(default_factory=Beyond)
+    shapes: list[Attempt] = field(default_factory=list[Attempt])
+    """Shapes that the problem states and the candidate was not timed on."""
     error: float | None = None
     reference_error: float | None = None
     written: int = 0

@@ -25,7 +25,7 @@ from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.evidence import digests, sign_bets
 from orbit_remote.common.measurements import AgainstReference, SameCode
 from orbit_remote.common.requests import ContractStart, Job
-from orbit_remote.judge import beyond, locks, verdict
+from orbit_remote.judge import beside, beyond, locks, verdict
 from orbit_remote.judge.calls import MatchResult
 from orbit_remote.judge.match import BUDGET_S, Match, UnjudgedError
 from orbit_remote.judge.party import SideFailedError
@@ -181,6 +181,7 @@ def _between(
     contest = Match(
         sides.torch, sides.memory, sides.candidate, sides.reference, job, stage, most_s,
         harness_files.within(reference[1]), harness_files.domain(reference[1]), watch=sides.watch,
+        shapes=beside.stated_shapes(Path(reference[0])),
     )  # fmt: skip
     try:
         sides.give(job, reference, dict(os.environ))
@@ -228,7 +229,7 @@ def _judged(result: MatchResult, **known: Any) -> c.Judged:
         why,
         locks=result.held,
         unlocked=result.missing,
-        beyond=tuple(result.beyond.tried),
+        beyond=(*result.beyond.tried, *result.shapes),
         digests=result.digests,
         stages={name: round(taken, 4) for name, taken in result.watch.seconds.items()},
         **known,
@@ -321,11 +322,25 @@ def _times(result: MatchResult, samples: verdict.Samples, from_gate: bool) -> li
     return [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
 
 
+def _of_shapes(result: MatchResult) -> str:
+    right = [tried for tried in result.shapes if tried.answer == c.RIGHT]
+    left = "; ".join(f"{tried.family} ({tried.answer})" for tried in result.shapes if tried.answer != c.RIGHT)
+    if not result.shapes:
+        return ""
+    return f"right for {len(right)} of {len(result.shapes)} shapes of shapes.py, which are not timed" + (
+        f"; {left}" if left else ""
+    )
+
+
 def _scored(job: Job, result: MatchResult, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
-    remarks = [text for text in (result.how, result.adopted, beyond.words(result.beyond.tried)) if text]
+    remarks = [
+        text
+        for text in (result.how, result.adopted, beyond.words(result.beyond.tried), _of_shapes(result))
+        if text
+    ]
     for name, samples in (("ModelNew", result.candidate), ("Model", result.against)):
         empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"

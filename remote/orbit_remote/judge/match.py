@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -31,6 +31,7 @@ from orbit_remote.common.contracts.harness_files import AllowedDifference, Domai
 from orbit_remote.common.evidence import digests
 from orbit_remote.common.requests import Job
 from orbit_remote.judge import arguments, beyond, calling, end_of_rounds, memory, verdict
+from orbit_remote.judge.beside import Shape
 from orbit_remote.judge.beyond import Answered, AskedSides, Beyonds
 from orbit_remote.judge.calling import Caller
 from orbit_remote.judge.calls import Given, MatchResult, ReferenceCalls, SideCall, samples
@@ -74,8 +75,12 @@ class Match:
         domain: Domain = "any",
         coin: random.Random | None = None,
         watch: Stopwatch | None = None,
+        shapes: Sequence[Shape] = (),
     ) -> None:
-        """Make a match. `coin` decides which call of a round is timed first; no side can foresee it."""
+        """Make a match. `coin` decides which call of a round is timed first; no side can foresee it. `shapes` are checked after
+        all else, and not timed.
+        """
+        self._shapes = shapes
         self._coin = coin or random.SystemRandom()
         self._torch = torch
         self._within = within
@@ -160,11 +165,17 @@ class Match:
         because mapping it takes time.
         """
         room = min(ARENA_MOST, self._memory.free() // _SHARE)
+        known = self._fit(room)
+        return min(room, max(_ARENA_LEAST, _SPARE * known)) if known else room
+
+    def _fit(self, room: int) -> int:
+        """Return the bytes of the arguments of a call, 0 if that is not known before a draw. Raises UnjudgedError if they take
+        more than `room`.
+        """
         answer, _ = self._reference.ask({"do": "sizes", "room": room})
         if "too_large" in answer:
             raise UnjudgedError(f"{answer['too_large']}: take smaller inputs")
-        known = int(answer["bytes"])
-        return min(room, max(_ARENA_LEAST, _SPARE * known)) if known else room
+        return int(answer["bytes"])
 
     def _adopt(self) -> bool:
         """Give the candidate the parameters of Model, once, if it made others that these fit. A candidate whose
@@ -414,6 +425,40 @@ class Match:
         with during("recording and last checks"):
             self._last_looks(given)
         result.late = result.late or self._caller.late
+        with during("shapes"):
+            for shape in self._shapes if not result.beyond.gone else ():
+                if not self._shape(shape):
+                    return
+
+    def _shape(self, shape: Shape) -> bool:
+        """Check the candidate with another shape of the problem. Return False if it is wrong or fails."""
+        result, checks = self.result, self.result.checks
+        name = "shape " + ", ".join(f"{name} = {value}" for name, value in shape.items())
+        order = {"do": "make", "seed": secrets.randbits(48), "shape": shape}
+        try:
+            self._reference.ask(order)
+            self._fit(len(self._reference.arena))
+            given = self._arguments_of(secrets.randbits(48))
+            try:
+                self._candidate.ask(order)
+                call = self._call(self._candidate, given, gated=False)
+            except SideFailedError as error:
+                result.beyond.failed = replace(
+                    error.failure, message=f"{error.failure.message} (for the {name})"
+                )
+                result.shapes.append(c.Attempt(name, "", "it fails"))
+                return False
+            self._compare(call, self._call(self._reference, given, gated=False))
+        except (SideFailedError, UnjudgedError) as error:
+            result.shapes.append(c.Attempt(name, "", f"{beyond.LEFT_OUT}{error}"))
+            return True
+        if self._wrong():
+            result.shapes.append(c.Attempt(name, "", "wrong"))
+            result.checks = [replace(each, words=f"{each.words}, for the {name}") for each in result.checks]
+            return False
+        result.shapes.append(c.Attempt(name, "", c.RIGHT))
+        result.checks = checks
+        return True
 
     def _digest(self, given: Given, call: SideCall, expected: SideCall) -> None:
         """Note digests of what this comparison compared, and the seeds from which it can be made again."""

@@ -29,7 +29,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
-from orbit_remote.judge import arguments, draws, locks, memory
+from orbit_remote.judge import arguments, beside, draws, locks, memory
 from orbit_remote.judge.beyond import NOISE
 from orbit_remote.judge.channel import Channel, ChannelLostError, Message
 from orbit_remote.process import process_groups
@@ -210,7 +210,7 @@ class Side:
             case "make":
                 if self._kind is None:
                     self._import()
-                return self._make(int(message["seed"])), ()
+                return self._make(int(message["seed"]), message.get("shape") or {}), ()
             case "adopt":
                 return {"adopted": self._adopt(int(message["seed"]))}, ()
             case "inputs":
@@ -277,8 +277,12 @@ class Side:
         path = self._given_task.reference[0]
         return str(self._orders.folder / Path(path).name) if self._given_task.copied else path
 
-    def _make(self, seed: int) -> Message:
-        """A model, as it is before its first call."""
+    def _make(self, seed: int, shape: beside.Shape) -> Message:
+        """Make a model, as it is before its first call. `shape` has new values of variables of the reference's module."""
+        for name, value in shape.items():
+            if not hasattr(self._source, name):
+                raise ContractError(f"shapes.py has {name}, which is no variable of the reference")
+            setattr(self._source, name, value)
         self._model = None
         self._model = self._made(self._kind, seed)
         self._memory.wait()
