@@ -92,6 +92,28 @@ class SameCode:
 
 
 @dataclass(frozen=True, slots=True)
+class Digests:
+    """SHA-256 digests in hexadecimal.
+
+    `candidate` and `reference` are of the texts in UTF-8, `files` of those beside the reference that its text names, `built` of
+    libraries that were built from the candidate's text before it had the GPU; both by path, empty for files over 1 GiB. `code` is of the machine code of
+    Triton's kernels, by name, as the candidate's process left it. `arguments`, `outputs` (the candidate's) and `expected` (the
+    reference's) are of one comparison after the timed rounds. `seeds` are those from which it can be made again: of the
+    `parameters`, of the `arguments`, and of the reference's `call`.
+    """
+
+    candidate: str
+    reference: str
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    built: dict[str, str] = field(default_factory=dict[str, str])
+    code: dict[str, str] = field(default_factory=dict[str, str])
+    seeds: dict[str, int] = field(default_factory=dict[str, int])
+    arguments: str = ""
+    outputs: str = ""
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """A counter under NVIDIA's own name and in the unit that the report gives (`ns`, `%`, `byte/second`, ``)."""
 

@@ -15,11 +15,11 @@ import json
 from dataclasses import KW_ONLY, field
 from typing import Any, Final, Literal
 
-from orbit_remote.common.evidence.digests import Digests
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import (
     Advice,
     AgainstReference,
+    Digests,
     Line,
     Metric,
     Resident,

@@ -13,11 +13,19 @@ import os
 import stat
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from orbit_remote.common.limits import HASHED, Limit
 
 Name = str | os.PathLike[str]
+
+
+class Hasher(Protocol):
+    """An object of hashlib."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
 
 _FLAGS: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 _CHUNK: Final = 1 << 20
@@ -80,11 +88,11 @@ def head(path: Name, limit: Limit) -> bytes:
         return upto(file, limit.most)
 
 
-def file_hash(path: Name) -> str | None:
-    """Return `messages.content_hash` of the file, without holding its content. Return None if it cannot be read;
-    nothing hashes to None.
+def file_hash(path: Name, hasher: Hasher | None = None) -> str | None:
+    """Return `messages.content_hash` of the file, or what a new `hasher` makes of it, without holding its content. Return None if
+    it cannot be read; nothing hashes to None.
     """
-    hasher = blake2b(digest_size=16)
+    hasher = hasher or blake2b(digest_size=16)
     left = HASHED.most
     try:
         with opened(path) as file:

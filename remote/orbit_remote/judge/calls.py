@@ -7,8 +7,8 @@ from dataclasses import field
 from typing import Any
 
 from orbit_remote.child.harness.harness_case import ExplainedCheck
-from orbit_remote.common.evidence.digests import Digests
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Digests
 from orbit_remote.common.messages import Attempt
 from orbit_remote.judge import verdict
 from orbit_remote.judge.arguments import Leaf

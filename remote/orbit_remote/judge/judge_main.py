@@ -23,7 +23,7 @@ from orbit_remote.common import content_store, limits, measure, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.evidence import digests, sign_bets
-from orbit_remote.common.measurements import AgainstReference, SameCode
+from orbit_remote.common.measurements import AgainstReference, Digests, SameCode
 from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.judge import beside, beyond, locks, verdict
 from orbit_remote.judge.calls import MatchResult
@@ -186,7 +186,7 @@ def _between(
     try:
         sides.give(job, reference, dict(os.environ))
         texts = digests.of_text(job.text), digests.of_text(reference[1])
-        contest.result.digests = digests.Digests(*texts, sides.files, sides.built)
+        contest.result.digests = Digests(*texts, sides.files, sides.built)
         result = contest.judge()
     except SideFailedError as error:
         return _failed(job, error, contest.result, place)

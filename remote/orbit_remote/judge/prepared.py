@@ -13,12 +13,13 @@ import shutil
 import signal
 import time
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Self
 
 from orbit_remote.child.harness import kernelbench
+from orbit_remote.common import regular_files
 from orbit_remote.common.contracts import harness_files
-from orbit_remote.common.evidence import digests
 from orbit_remote.common.requests import Job
 from orbit_remote.judge import beside, channel, families, locks, memory, side
 from orbit_remote.judge.party import Party, SideFailedError
@@ -174,7 +175,7 @@ class PreparedSides:
 
 
 def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    return {name: digests.of_bytes((folder / name).read_bytes()) for name in sorted(names)}
+    return {name: regular_files.file_hash(folder / name, sha256()) or "" for name in sorted(names)}
 
 
 def _give_away(folder: Path) -> None:

@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from hashlib import sha256
 from typing import Any, Final
-
-from orbit_remote.common.lazy_dataclass import dataclass
 
 WHOLE: Final = 1 << 20
 """Bytes of a tensor up to which all of them are in its digest."""
 _PARTS, _OF_A_PART = 256, 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """SHA-256 digests in hexadecimal.
-
-    `candidate` and `reference` are of the texts in UTF-8, `files` of those beside the reference that its text names, `built` of
-    libraries that were built from the candidate's text before it had the GPU; both by path. `code` is of the machine code of
-    Triton's kernels, by name, as the candidate's process left it. `arguments`, `outputs` (the candidate's) and `expected` (the
-    reference's) are of one comparison after the timed rounds. `seeds` are those from which it can be made again: of the
-    `parameters`, of the `arguments`, and of the reference's `call`.
-    """
-
-    candidate: str
-    reference: str
-    files: dict[str, str] = field(default_factory=dict[str, str])
-    built: dict[str, str] = field(default_factory=dict[str, str])
-    code: dict[str, str] = field(default_factory=dict[str, str])
-    seeds: dict[str, int] = field(default_factory=dict[str, int])
-    arguments: str = ""
-    outputs: str = ""
-    expected: str = ""
 
 
 def of_text(text: str) -> str:
