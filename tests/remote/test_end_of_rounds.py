@@ -75,8 +75,8 @@ class Counting(Match):
         self._called = False
         self.calls = 0
 
-    def _arguments_of(self, seed: int) -> Any:
-        return seed
+    def _new_arguments(self) -> Any:
+        return "arguments"
 
     def _empty(self, given: Any, *, gated: bool) -> Any:
         return 1_000, 151_000, 501_000
@@ -89,6 +89,9 @@ class Counting(Match):
         times = flags, 150_000 + flags, 500_000 + flags
         waited = not party.reference and self.calls == self._waits_at
         return SimpleNamespace(times=times, waited=waited, outputs=[], placing_ns=0)
+
+    def _draw_ahead(self) -> None:
+        pass
 
     def _compare(self, call: Any, expected: Any) -> None:
         pass

@@ -106,6 +106,7 @@ class Match:
         }  # while no code of the candidate had run
         self._known_ns = 0
         self._seed = 0  # of the models' parameters
+        self._ahead: int | None = None  # the seed of arguments that the reference is drawing
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
         self._same_arguments = self._same_answers = True
@@ -194,7 +195,7 @@ class Match:
         """Measure calls of the reference's process while there is no code of the candidate that could keep the GPU
         busy.
         """
-        given = self._arguments_of(secrets.randbits(48))
+        given = self._new_arguments()
         for _ in range(_WARM):
             self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
         self._known_ns = self._length_of_known(given)
@@ -293,7 +294,7 @@ class Match:
 
     def _round(self, *, gated: bool, timed: bool) -> SideCall | None:
         """Call each side once. Return the candidate's call, or None if its answer was wrong."""
-        given = self._arguments_of(secrets.randbits(48))
+        given = self._new_arguments()
         empty = self._empty(given, gated=gated) if timed else None
         first = measure.in_drawn_order((self._candidate, self._reference), self._coin)[0]
         before = None
@@ -307,6 +308,7 @@ class Match:
         call = self._call(self._candidate, given, gated=gated)
         expected = self._call(self._reference, given, gated=gated)
         call.waited = call.waited or expected.waited or waited
+        self._draw_ahead()
         self._compare(call, expected)
         if self._wrong():
             return None
@@ -327,12 +329,20 @@ class Match:
     def _wrong(self) -> bool:
         return any(not checked.check.passed for checked in self.result.checks)
 
-    def _arguments_of(self, seed: int) -> Given:
+    def _new_arguments(self) -> Given:
         with self.result.watch.during("draws"):
-            return self._drawn(seed)
+            return self._drawn()
 
-    def _drawn(self, seed: int) -> Given:
-        answer, descriptors = self._reference.ask({"do": "inputs", "seed": seed})
+    def _draw_ahead(self) -> None:
+        """Have the next arguments drawn while this process compares. They are the next thing that the reference is asked for."""
+        self._ahead = secrets.randbits(48)
+        self._reference.send({"do": "inputs", "seed": self._ahead})
+
+    def _drawn(self) -> Given:
+        if self._ahead is None:
+            self._draw_ahead()
+        seed, self._ahead = self._ahead or 0, None
+        answer, descriptors = self._reference.receive()
         self.result.how = str(answer.get("how") or "")
         outputs = self._caller.read(self._reference, answer, descriptors)
         contents = tuple(output.data.clone() for output in outputs)
@@ -405,7 +415,7 @@ class Match:
         during = result.watch.during
         self._stage(child_main.TIMED)
         with during("precision"):
-            given = self._arguments_of(secrets.randbits(48))
+            given = self._new_arguments()
             call = self._call(self._candidate, given, gated=gated)
             expected = self._call(self._reference, given, gated=gated)
             self._compare(call, expected)
@@ -438,7 +448,7 @@ class Match:
         try:
             self._reference.ask(order)
             self._fit(len(self._reference.arena))
-            given = self._arguments_of(secrets.randbits(48))
+            given = self._new_arguments()
             try:
                 self._candidate.ask(order)
                 call = self._call(self._candidate, given, gated=False)
@@ -531,7 +541,7 @@ class Match:
             self._waits = self._waits or call.waited
             return self._caller.answered(call)
 
-        by = AskedSides(lambda: self._arguments_of(secrets.randbits(48)), ask, self._caller.answers)
+        by = AskedSides(self._new_arguments, ask, self._caller.answers)
         usual = self._caller.answered(expected)
         beyonds = Beyonds(self._torch, by, usual, self._within, self._domain, self._coin)
         self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))
