@@ -125,6 +125,12 @@ def told(finished: c.Finished) -> str:
     )
 
 
+def control(finished: c.Finished) -> str:
+    """The reference against itself."""
+    found = finished.judged.control if finished.judged else None
+    return f"{'red, ' * found.red}{found.ratio:.4f} of {found.pairs}" if found and found.ratio else ""
+
+
 def families(finished: c.Finished) -> str:
     tried = getattr(finished.judged, "beyond", ())  # an earlier state has none
     right = sum(attempt.answer == c.RIGHT for attempt in tried)
@@ -170,8 +176,8 @@ def rate(cache: Path, most_s: float) -> Iterable[str]:
 
 
 def pairs(cache: Path, most_s: float, wanted: Sequence[str] = ()) -> Iterable[str]:
-    yield "| pair | answer | families that counted and were right | s |"
-    yield "|---|---|---|---|"
+    yield "| pair | answer | control | families that counted and were right | s |"
+    yield "|---|---|---|---|---|"
     counted: Counter[str] = Counter()
     left: Counter[str] = Counter()
     stages: dict[str, list[float]] = {}
@@ -185,7 +191,7 @@ def pairs(cache: Path, most_s: float, wanted: Sequence[str] = ()) -> Iterable[st
         for attempt in getattr(finished.judged, "beyond", ()):
             if attempt.answer != c.RIGHT:
                 left[f"{attempt.family}: {attempt.answer[:120]}"] += 1
-        yield f"| {name} | {told(finished)} | {families(finished)} | {took:.1f} |"
+        yield f"| {name} | {told(finished)} | {control(finished)} | {families(finished)} | {took:.1f} |"
     yield f"\n{dict(counted)}; rounds {sorted(rounds)}\n"
     yield "s of a judge, p50: " + ", ".join(
         f"{name} {statistics.median(each):.3f}" for name, each in stages.items()

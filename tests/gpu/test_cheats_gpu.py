@@ -65,6 +65,7 @@ def told(finished: c.Finished) -> None:
             f"{known.reference_error} {[(kernel.name[:30], kernel.library, kernel.count, kernel.ns) for kernel in known.kernels[:3]]}"
         )
         print("  locks", known.locks, known.unlocked)
+        print("  control", known.control, "stages", known.stages)
     for point in finished.points:
         print("  ", point.values, point.launches[0].timing.median if point.launches else None, point.versus)
 

@@ -86,6 +86,22 @@ async def test_a_judge_that_waits_gets_the_next_job_its_environment_and_no_other
     assert not child.folder.exists()
 
 
+async def test_what_triton_builds_of_its_own_is_there_and_nothing_that_a_candidate_leaves(pool, tmp_path):
+    kept = pool._cache / "judge-triton"
+    (kept / "a digest").mkdir(parents=True)
+    (kept / "a digest" / "cuda_utils.so").write_bytes(b"\x7fELF")
+    await waiting(pool, tmp_path)
+    seen = pool._judge[0].folder / "waiting"
+    assert (seen / "candidate" / "triton" / "a digest" / "cuda_utils.so").read_bytes() == b"\x7fELF"
+    assert not list((seen / "reference" / "triton").iterdir())
+    leaves = "import os\nos.makedirs(os.path.join(os.environ['TRITON_CACHE_DIR'], 'left', 'here'))\n"
+    finished = await finish(await pool.take(cheats.job_of(tmp_path, leaves + HONEST), ENV))
+    assert finished.outcome == "ok", finished
+    await waiting(pool, tmp_path)
+    assert [path.name for path in kept.iterdir()] == ["a digest"]
+    assert not (pool._judge[0].folder / "waiting" / "candidate" / "triton" / "left").exists()
+
+
 async def test_no_code_of_an_author_runs_beside_it(pool, tmp_path):
     pid = await waiting(pool, tmp_path)
     processes = [pid, *(side.pid for side in psutil.Process(pid).children())]

@@ -53,10 +53,10 @@ def stated_shapes(reference: Path) -> list[Shape]:
     """
     try:
         tree = ast.parse(regular_files.text(str(reference.with_name("shapes.py")), limits.SOURCE))
-        values = [ast.literal_eval(node.value) for node in tree.body if _states_shapes(node)]
+        values = [ast.literal_eval(node.value) for node in tree.body if _states_shapes(node) and node.value]
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return []
-    stated: list[Any] = values[-1] if values and isinstance(values[-1], list) else []
+    stated = cast("list[Any]", values[-1]) if values and isinstance(values[-1], list) else []
     return [cast("Shape", each) for each in stated if _is_shape(each)][:_MOST_SHAPES]
 
 

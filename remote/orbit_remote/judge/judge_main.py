@@ -25,7 +25,7 @@ from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.evidence import digests, sign_bets
 from orbit_remote.common.measurements import AgainstReference, Digests, SameCode
 from orbit_remote.common.requests import ContractStart, Job
-from orbit_remote.judge import beside, beyond, locks, verdict
+from orbit_remote.judge import beside, beyond, locks, side, verdict
 from orbit_remote.judge.calls import MatchResult
 from orbit_remote.judge.match import BUDGET_S, Match, UnjudgedError
 from orbit_remote.judge.party import SideFailedError
@@ -131,7 +131,7 @@ def judge(
         except UnjudgedError as error:
             finished = c.failed(job.run, c.Failure("runtime error", str(error), place=place))
         if (judged := finished.judged) and judged.digests:
-            known = replace(judged.digests, code=machine_code(sides.folder / "candidate" / "triton"))
+            known = replace(judged.digests, code=machine_code(sides.folder / "candidate" / side.TRITON))
             finished = replace(finished, judged=replace(judged, digests=known))
     return replace(finished, run_s=time.perf_counter() - began, toolchain=triton_instances.toolchain())
 

@@ -429,6 +429,8 @@ class Match:
         if self._end.early and not result.beyond.gone:
             with during("rounds"):
                 self._rounds_again()
+                if self._ahead is not None:  # of a round that does not come
+                    self._new_arguments()
             if self._wrong():
                 return
         self._stage("recording")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from orbit_remote.child.harness import kernelbench
-from orbit_remote.common import regular_files
+from orbit_remote.common import content_store, regular_files
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.requests import Job
 from orbit_remote.judge import beside, channel, families, locks, memory, side
@@ -107,6 +107,8 @@ class PreparedSides:
             for role, name in roles:
                 own = self.folder / role
                 own.mkdir()
+                if role == "candidate" and self._waits and self._triton.is_dir():
+                    shutil.copytree(self._triton, own / side.TRITON)
                 orders = side.Orders(
                     own, self._cache, self.device, self.index, role, first, waits=self._waits
                 )
@@ -119,6 +121,8 @@ class PreparedSides:
         during = self.watch.during
         with during("CUDA context"):
             self.memory = memory.of(self.torch, self.device, self.index)
+        if self._waits and isinstance(self.memory, memory.CudaMemory):
+            self._rehearse()  # while the sides do what is theirs
         with during("processes"):
             for party in self._parties:
                 party.ends = time.monotonic() + _BEGINS_S
@@ -129,8 +133,23 @@ class PreparedSides:
         if self._waits:
             if self.memory.free() < _ROOM:
                 raise OSError("the GPU has no memory to spare for a judge that waits")
-            if isinstance(self.memory, memory.CudaMemory):
-                self._rehearse()
+            self._keep_triton()
+
+    @property
+    def _triton(self) -> Path:
+        return self._cache / "judge-triton"
+
+    def _keep_triton(self) -> None:
+        """Keep what Triton has built of its own in the side that waits, for the sides after it: no code of others has run in it.
+        Triton finds it by a digest of its source.
+        """
+        with contextlib.suppress(OSError):
+            self._triton.mkdir(parents=True, exist_ok=True)
+            for built in (self.folder / "candidate" / side.TRITON).iterdir():
+                if not (self._triton / built.name).exists():
+                    with content_store.temporary("new-", self._cache) as folder:
+                        shutil.copytree(built, folder / built.name)
+                        (folder / built.name).rename(self._triton / built.name)
 
     def _rehearse(self) -> None:
         """Do what the judge does in the first calls of any job, because CUDA loads each kernel when it is first launched."""

@@ -36,6 +36,8 @@ from orbit_remote.process import process_groups
 from orbit_remote.recording import recorder
 
 Role = Literal["candidate", "reference"]
+TRITON: Final = "triton"
+"""The folder of a side in which Triton builds."""
 _WORDS: Final = 4000
 _SUMMANDS: Final = 6
 _SHOWN: Final = 48
@@ -122,7 +124,7 @@ class Side:
         home = {
             "HOME": ".",
             "TMPDIR": "tmp",
-            "TRITON_CACHE_DIR": "triton",
+            "TRITON_CACHE_DIR": TRITON,
             "TORCH_EXTENSIONS_DIR": "extensions",
         }
         home |= {
