@@ -235,7 +235,9 @@ class CudaMemory:
         return self._torch.as_tensor(_Bytes(address, size), device="cuda")
 
     def wait(self) -> None:
-        self._synchronize()
+        """Wait for all that this process has launched. torch's function takes 40 µs longer, and says what is wrong."""
+        if self._driver.cuCtxSynchronize():
+            self._synchronize()
 
     def touch(self, data: Any) -> None:
         """Read a few bytes of `data`. Then the GPU has switched to this process and knows its pages, as in a program

@@ -439,7 +439,8 @@ class Side:
         descriptors: list[int] = []
         for tensor in tensors:
             handle, descriptor = self._memory.share(tensor, len(descriptors))
-            leaves.append({**asdict(arguments.leaf_of(tensor)), "at": handle})
+            (leaf,) = arguments.written([arguments.leaf_of(tensor)])
+            leaves.append({**leaf, "at": handle})
             descriptors += [] if descriptor is None else [descriptor]
         return {"leaves": leaves}, tuple(descriptors)
 
