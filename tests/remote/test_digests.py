@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from orbit_lsp.queue import result_text
 from orbit_remote.common.evidence import digests
 from tests import cheats
 from tests.later import Later
@@ -87,6 +88,9 @@ def test_a_third_person_makes_the_digests_of_an_evaluation_again(tmp_path: Path)
     assert finished.judged
     assert finished.judged.digests
     told = dataclasses.asdict(finished.judged.digests)
+    answer = result_text.graded(finished)
+    assert answer["digests"] == told
+    assert set(answer["judge"]["control"]) == {"pairs", "ratio", "red"}
     texts = of_text(CANDIDATE), of_text(REFERENCE), {"shapes.py": of_text(shapes)}
     assert (told.pop("candidate"), told.pop("reference"), told.pop("files")) == texts
     assert (told.pop("built"), told.pop("code")) == ({}, {})
