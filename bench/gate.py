@@ -182,8 +182,10 @@ def ways(options: argparse.Namespace) -> None:
 
 
 def builds(options: argparse.Namespace) -> None:
-    """A kernel of a program that CMake builds, and one that make builds: a change that reads twice as much."""
-    for name in ("program_cmake", "program_make"):
+    """A kernel of a program that CMake builds, and one that make builds, those of `--name` alone where it is given: a change that reads twice as much."""
+    for name in filter(
+        lambda name: name.startswith(f"program_{options.name}"), ("program_cmake", "program_make")
+    ):
         with tempfile.TemporaryDirectory() as folder:
             there = Path(folder, "r")
             files = driver_layouts.files_of((driver_layouts.LAYOUTS / f"{name}.txt").read_text())

@@ -34,6 +34,8 @@ GOOD = Telemetry(3, (1980, 1980, 1980), default_sm_clock_mhz=1980, throttle_reas
 class Machine:
     """It runs the variants that a gate asks for. A variant's name is `kernel side`; `times` has its time in the nth run of all."""
 
+    device: c.Device | None = c.Device("H200")
+
     def __init__(
         self, times: Callable[[str, int], float], telemetry: Callable[[int], Telemetry] = lambda _: GOOD
     ) -> None:
@@ -47,7 +49,7 @@ class Machine:
         name = f"{variant.kernel} {variant.name}"
         self.ran.append(name)
         time = self.times(name, len(self.ran))
-        finished = c.ok(run, telemetry=self.telemetry(len(self.ran)), run_s=time)
+        finished = c.ok(run, device=self.device, telemetry=self.telemetry(len(self.ran)), run_s=time)
         heard(finished)
         return finished
 
@@ -235,6 +237,17 @@ async def test_a_machine_that_fails_ends_the_gate_and_one_that_fails_once_does_n
     loop = await ran(machine, "a")
     (kernel,) = loop.kernels()
     assert (kernel.verdict, kernel.reason) == ("inconclusive", "the link is down")
+
+
+async def test_a_program_that_ran_without_a_gpu_is_the_machines_failure() -> None:
+    """It may end well then, and launch nothing. That must not look as if its kernels could not be compared."""
+    machine = Machine(slow_b)
+    machine.device = None
+    loop = await ran(machine, "a")
+    (kernel,) = loop.kernels()
+    assert (kernel.verdict, kernel.reason) == ("inconclusive", c.NO_GPU)
+    assert loop.failure
+    assert exit_code((kernel,), "inconclusive", loop.failure, strict=False) == 5
 
 
 # -- reports ----------------------------------------------------------------------------------------

@@ -345,7 +345,9 @@ class GateLoop:
         unit.in_a_row = 0 if counted else unit.in_a_row + 1
 
     async def _once(self, variant: Variant, files: dict[str, str]) -> c.Finished:
-        """Run once. Raises RunFailedError. A failure that may pass by itself is tried once more."""
+        """Run once. Raises RunFailedError, also if a program ended well because it found no GPU. A failure that may
+        pass by itself is tried once more.
+        """
 
         def heard(event: c.Event) -> None:
             if isinstance(event, c.Finished):
@@ -353,9 +355,12 @@ class GateLoop:
 
         for last in (False, True):
             try:
-                return await self._runs.perform(
-                    variant, f"{self._run_id}.{next(self._numbers)}", files, heard
-                )
+                run = f"{self._run_id}.{next(self._numbers)}"
+                finished = await self._runs.perform(variant, run, files, heard)
+                if finished.device is None and not finished.launches:
+                    remedy = "`orbit-lsp doctor` shows what is missing"
+                    raise RunFailedError(c.Failure("infrastructure", c.NO_GPU, remedy))
+                return finished
             except RunFailedError as error:
                 if last or not (error.failure.category == "infrastructure" and error.failure.retryable):
                     raise
