@@ -356,11 +356,7 @@ class GateLoop:
         for last in (False, True):
             try:
                 run = f"{self._run_id}.{next(self._numbers)}"
-                finished = await self._runs.perform(variant, run, files, heard)
-                if finished.device is None and not finished.launches:
-                    remedy = "`orbit-lsp doctor` shows what is missing"
-                    raise RunFailedError(c.Failure("infrastructure", c.NO_GPU, remedy))
-                return finished
+                return _on_a_gpu(await self._runs.perform(variant, run, files, heard))
             except RunFailedError as error:
                 if last or not (error.failure.category == "infrastructure" and error.failure.retryable):
                     raise
@@ -462,6 +458,15 @@ class GateLoop:
             remarks=tuple(dict.fromkeys((*now.remarks, *(base.remarks if base else ())))),
             runs=(tuple(row.then_ns), tuple(row.now_ns)), pair_s=pair_s, first_s=self._first_s / max(1, len(self._units)),
         )  # fmt: skip
+
+
+def _on_a_gpu(finished: c.Finished) -> c.Finished:
+    """Return a run that ended well. Raises RunFailedError if it launched nothing because there was no GPU: a program
+    may allow that.
+    """
+    if finished.device or finished.launches:
+        return finished
+    raise RunFailedError(c.Failure("infrastructure", c.NO_GPU, "`orbit-lsp doctor` shows what is missing"))
 
 
 def _unfit(one: c.Finished, other: c.Finished) -> str:
