@@ -397,6 +397,10 @@ def gate_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     option(parser, "--fail-inconclusive", "exit with 7 if the gate is inconclusive", action="store_true")
     option(parser, "--again", "measure, though there is a verdict on the same code", action="store_true")
+    option(
+        parser, "--profile", "profile both sides of the kernels that became slower (at most five), and show the counters that differ",
+        action="store_true",
+    )  # fmt: skip
     option(parser, "--markdown", "write a report for a pull request; -: to standard output", metavar="FILE")
     option(parser, "--junit", "write the result as JUnit's XML", metavar="FILE")
     option(parser, "--sarif", "write the result as SARIF, at the kernels' lines", metavar="FILE")

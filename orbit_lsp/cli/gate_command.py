@@ -49,7 +49,14 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
             watcher.show("gate", "running", text)
 
     wanted = GateOptions(
-        paths, options.base, options.every, question, options.fail_inconclusive, options.again, options.limit
+        paths,
+        options.base,
+        options.every,
+        question,
+        options.fail_inconclusive,
+        options.again,
+        options.profile,
+        options.limit,
     )
     store = GateStore(user_folders.gate_file, terminal_text.warn)
     try:
@@ -60,11 +67,11 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
         return _failed(options, str(reason))
     finally:
         watcher.clear()
-    _write(result, files)
     if options.json:
         print(json_results.text(result))
     elif "-" not in files.values():
         print(visible(gate_report.text(result)))
+    _write(result, files)
     if result.failure and result.failure.remedy:
         print(terminal_text.indented(result.failure.remedy), file=sys.stderr)
     if result.cost:
@@ -109,6 +116,8 @@ def _files(options: argparse.Namespace) -> dict[str, str]:
     for name in files.values():
         if name != "-" and not Path(name).absolute().parent.is_dir():
             raise UsageError(f"{name} cannot be written: its folder does not exist")
+        if Path(name).is_dir():
+            raise UsageError(f"{name} cannot be written: it is a folder")
     if list(files.values()).count("-") + options.json > 1:
         raise UsageError("standard output takes one report: name files for the others")
     return files

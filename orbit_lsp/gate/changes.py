@@ -15,7 +15,12 @@ from orbit_lsp.closure import includes
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.history import git, variants
 from orbit_lsp.history.compare_candidates import Candidate
-from orbit_lsp.history.variants import NoVariantError, UnchangedVariantError, Variant
+from orbit_lsp.history.variants import (
+    NotFetchedVariantError,
+    NoVariantError,
+    UnchangedVariantError,
+    Variant,
+)
 from orbit_lsp.kernels import language_of
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
@@ -95,7 +100,7 @@ def base_of(folder: str, named: str | None, environment: Mapping[str, str]) -> t
         raise NoBaseError(
             f"the repository of {folder} has no commit yet, so there is nothing to compare with"
         )
-    if named:
+    if named is not None:
         commit = git.commit_of(folder, named)
         return commit, named if commit.startswith(named) else f"{named} ({commit[:7]})"
     of_ci = [f"origin/{branch}" for name in _OF_CI if (branch := environment.get(name, "").strip())]
@@ -135,7 +140,7 @@ async def find(
     warn: Callable[[str], object],
 ) -> GateChange:
     """Find the kernels under the absolute `paths`. `folder` is for files of the base, and exists as long as the gate.
-    `every`: unchanged kernels too. Raises NoVariantError if git fails.
+    `every`: unchanged kernels too. Raises NoVariantError if the content of the base is not here.
     """
     change = GateChange(tree, base_name)
     if not (tree.changed or every):
@@ -240,6 +245,8 @@ async def _add(
             change.unchanged += 1
             return
         kernel = replace(kernel, now=now, base=replace(now, name="the base"))
+    except NotFetchedVariantError:  # a gate that compares nothing must not look like a pass
+        raise
     except NoVariantError as reason:
         kernel = replace(kernel, now=now, reason=str(reason))
     unit = next((unit for unit in change.units if _is_run_by(unit, kernel)), None)

@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from orbit_lsp.engine.engine import Engine
-from orbit_lsp.gate import changes, results
+from orbit_lsp.gate import changes, results, slower_profiles
 from orbit_lsp.gate.changes import ChangedKernel, GateChange
 from orbit_lsp.gate.gate_loop import KERNELS_PER_CONTROL, GateLoop
 from orbit_lsp.gate.gate_store import GateStore, Noise
@@ -40,7 +40,8 @@ _RUNS_FOR_NOISE = 5
 @dataclass(slots=True)
 class GateOptions:
     """Options of a gate. `base` is a revision, None for the merge base. `paths` are absolute. `strict`: inconclusive
-    is a failure. `again`: measure, even if there is a verdict. `limit_s` bounds the loop.
+    is a failure. `again`: measure, even if there is a verdict. `profile`: show the counters of slower kernels.
+    `limit_s` bounds the loop.
     """
 
     paths: Sequence[str]
@@ -49,6 +50,7 @@ class GateOptions:
     question: GateQuestion = field(default_factory=lambda: GateQuestion(1))
     strict: bool = False
     again: bool = False
+    profile: bool = False
     limit_s: float | None = None
     coin: random.Random = field(default_factory=random.SystemRandom)
 
@@ -80,7 +82,11 @@ async def perform(
             question.false_alarm, question.find, question.margin, at=time.time(), unchanged=change.unchanged,
             remarks=tuple(f"the submodule {place} is at another commit in the base, and what that changes is not compared" for place in tree.submodules),
         )  # fmt: skip
-        return await _measured(engine, store, options, change, question, blank, say, show)
+        result = await _measured(engine, store, options, change, question, blank, say, show)
+        if options.profile and result.verdict == "slower":
+            runs = VariantRuns(engine.session, engine.places, show)
+            result = await slower_profiles.explained(result, change, runs, engine.runs.new_id("gate"))
+        return result
 
 
 def _folder(path: str) -> str:

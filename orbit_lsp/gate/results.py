@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
+from orbit_lsp.state.results import Moved
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import EXIT_CODES, Cost, Failure
 
@@ -23,7 +24,7 @@ class GatedKernel:
     one looks. `then_ns` and `now_ns` are medians of the runs. `evidence` is the capital of the bet that it is slower by more than the
     margin, as a natural logarithm; `needed` is what makes it slower. `discarded` are pairs left out for the state of the GPU.
     `noise` is the deviation of its pairs, and `finds` the slow-down that 95 % of gates find with it; null where unknown. `reason`
-    says why there is no verdict; `failure` is how it failed. `runs` are the times of the counted runs in nanoseconds, by pairs: of the
+    says why there is no verdict; `counters` are those that differ between the profiles of its two sides; `failure` is how it failed. `runs` are the times of the counted runs in nanoseconds, by pairs: of the
     base, now. `pair_s` is how long a pair took, `first_s` how long it took to build both sides and to run each once.
     """
 
@@ -46,6 +47,7 @@ class GatedKernel:
     reason: str = ""
     failure: Failure | None = None
     remarks: tuple[str, ...] = ()
+    counters: tuple[Moved, ...] = ()
     runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     pair_s: float | None = None
     first_s: float | None = None

@@ -61,8 +61,17 @@ ENVIRONMENT = {
 }
 
 
+_NO_CONTENT = (
+    "git does not have the content of that revision here: clone without --filter, or `git fetch --refetch`"
+)
+
+
 class GitError(Exception):
     """The revision cannot be read. The text is the sentence for the author."""
+
+
+class NotFetchedError(GitError):
+    """Git knows a file of the revision, but its content is not on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +374,7 @@ def blobs(root: str, names: Sequence[str]) -> list[bytes]:
     for line in sizes.decode().splitlines():
         parts = line.split()
         if len(parts) != 3 or parts[1] != "blob":
-            raise GitError(f"git does not have the content {parts[0]} here (a partial clone?)")
+            raise NotFetchedError(_NO_CONTENT)
         if int(parts[2]) > limits.REVISION.most:
             raise GitError(
                 f"a file of that revision has {int(parts[2]):,} bytes, more than {limits.REVISION.most:,}"
@@ -505,14 +514,16 @@ def _git(folder: str, *arguments: str, stdin: bytes = b"", limit: int = _LISTED_
     if overdue.is_set():
         raise GitError(f"git {arguments[0]} took longer than {_LIMIT_S:.0f} s")
     if process.returncode:
-        first, *more = [line.strip() for line in text.split("\n")]
+        first, *more = [line.strip() for line in text.split("\n") if not line.startswith("warning: ")] or [""]
         first = first.removeprefix("fatal: ").removeprefix("error: ")
         if first.startswith("not a git repository"):
             raise GitError(f"{folder} is not in a git repository")
         if first.startswith("cannot use bare repository"):
             raise GitError(f"{folder} is in a bare repository, which has no files to run: clone it")
-        if first.startswith("transport '"):  # it wanted to fetch, which no repository may make it do
-            raise GitError("git does not have the content of that revision here (a partial clone?)")
+        if (
+            first.startswith("transport '") or "from promisor remote" in first
+        ):  # it wanted to fetch, which no repository may make it do
+            raise NotFetchedError(_NO_CONTENT)
         remedy = next((line for line in more if "safe.directory" in line), "")
         raise GitError(f"{first}; `{remedy}` permits it" if remedy else first)
     return output

@@ -55,6 +55,10 @@ class UnfitVariantError(NoVariantError):
         self.remedy = remedy
 
 
+class NotFetchedVariantError(NoVariantError):
+    """The content of the revision is not on this machine."""
+
+
 class UnchangedVariantError(NoVariantError):
     """The two sides are the same. That is an answer, not a failure."""
 
@@ -253,6 +257,8 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
                 f"{target.key} is the same in {revision.title}: nothing has changed since"
             )
         return whole
+    except git.NotFetchedError as error:
+        raise NotFetchedVariantError(str(error)) from None
     except git.GitError as error:
         raise NoVariantError(str(error)) from None
     except OSError as error:

@@ -12,7 +12,7 @@ from orbit_lsp import __version__
 from orbit_lsp.gate import gate
 from orbit_lsp.gate.results import GatedKernel, GateResult, name_of
 from orbit_lsp.state import units
-from orbit_lsp.views import tables
+from orbit_lsp.views import ab_table, tables
 from orbit_lsp.views.tables import Table
 from orbit_remote.common.plain_text import in_a_line
 
@@ -20,6 +20,7 @@ _ROWS = 30
 """Of a pull request's table: decided kernels that are not slower are counted below it."""
 _MARKS = {"slower": "🔴", "failed": "🔴", "inconclusive": "⚪", "not compared": "⚪", "not slower": "🟢"}
 _HEAD = ("kernel", "base", "now", "change, 95 %", "pairs", "verdict")
+_COUNTERS = ("counter", "base", "now", "change")
 _ORDER = ("failed", "slower", "inconclusive", "not compared", "not slower")
 
 
@@ -28,7 +29,29 @@ def text(result: GateResult) -> str:
     rows = tuple((name_of(kernel, result.kernels), *_row(kernel)[1:]) for kernel in _ordered(result))
     lines = [in_a_line(result.sentence)]
     lines += [tables.render([Table("", _HEAD, rows)], markdown=False).strip("\n")] if rows else []
+    counted = [Table(title, _COUNTERS, rows) for title, rows in _counters(result)]
+    lines += [tables.render(counted, markdown=False).strip("\n")] if counted else []
     return "\n".join([*lines, *_notes(result)])
+
+
+def _counters(result: GateResult) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Return a title and rows for each kernel that became slower and was profiled."""
+    return [
+        (
+            f"Counters of {name_of(kernel, result.kernels)} that differ",
+            tuple(
+                (
+                    each.name,
+                    ab_table.value(each, each.before),
+                    ab_table.value(each, each.after),
+                    ab_table.change(each),
+                )
+                for each in kernel.counters
+            ),
+        )
+        for kernel in _ordered(result)
+        if kernel.counters
+    ]
 
 
 def markdown(result: GateResult) -> str:
@@ -49,6 +72,10 @@ def markdown(result: GateResult) -> str:
         if len(listed) > _ROWS:
             parts.append(f"\n… and {len(listed) - _ROWS} more kernels.")
         parts.append("")
+    for title, rows in _counters(result):
+        head, *body = [f"| {' | '.join(map(_escaped, row))} |" for row in (_COUNTERS, *rows)]
+        parts += [f"<details><summary>{escape(in_a_line(title))}</summary>", ""]
+        parts += [head, f"|{'---|' * len(_COUNTERS)}", *body, "", "</details>", ""]
     parts += [f"<sub>{_escaped('. '.join(_notes(result)))}.</sub>", ""]
     return "\n".join(parts)
 

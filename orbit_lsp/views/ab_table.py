@@ -51,7 +51,7 @@ def tables(name: str, versus: AbResult, now: float, *, stale: bool) -> list[Tabl
     rows = [("time, median", _time(versus.then), _time(versus.now), _change(versus))]
     rows += [("launches", _count(versus.then), _count(versus.now), "")]
     rows += [
-        (figure.name, _value(figure, figure.before), _value(figure, figure.after), change(figure))
+        (figure.name, value(figure, figure.before), value(figure, figure.after), change(figure))
         for figure in versus.moved
     ]
     mark = ", edited since" if stale else ""
@@ -77,12 +77,13 @@ def _change(versus: AbResult) -> str:
     return f"{_signed(ab_verdict.ratio)} ({_signed(ab_verdict.low)} to {_signed(ab_verdict.high)}): {ab_verdict.verdict}"
 
 
-def _value(figure: Moved, value: float) -> str:
+def value(figure: Moved, amount: float) -> str:
+    """Write a counter with its unit."""
     if figure.unit in _SIZES:
-        return _SIZES[figure.unit](value)
+        return _SIZES[figure.unit](amount)
     if figure.unit == "%":
-        return f"{value:.1f}%"
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+        return f"{amount:.1f}%"
+    return f"{amount:,.0f}" if abs(amount) >= 100 or amount == int(amount) else f"{amount:.3g}"
 
 
 def change(figure: Moved) -> str:

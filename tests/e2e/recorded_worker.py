@@ -4,7 +4,8 @@ The machines that run these tests have no GPU. What it says of `saxpy` and `matm
 measured on an NVIDIA H100 80GB HBM3 on 2026-11-21; it compiles nothing and runs nothing. Words in the
 source choose what happens: SLOW waits until it is cancelled, BUG is a compile error, CRASH ends the
 worker, NEVER launches nothing. Profiles are those of tests/recordings/profiles, for the texts that were
-profiled, and so is the run of memory_bound.cu; with COMPILED in one comes what a compiler made, with TWICE that of two instances. Memory checks are
+profiled, and so is the run of memory_bound.cu; with COMPILED in one comes what a compiler made, with TWICE that of two instances. COUNTED has the counters of memory_bound, with
+FAST half its instructions. Memory checks are
 those of tests/recordings/sanitizer, by the name of the file. SHEET and names: a program that launches all of these
 kernels; each has the time of `saxpy` and the counters of tests/recordings/profiles/memory_bound. What it says of launch specs is made up from those
 figures: SWEEP has three sizes, WRONG a wrong answer, FAST takes 7 % less time, and NOISE 0.4 %.
@@ -215,6 +216,15 @@ def by_counters(request: Job) -> None:
         profile = replace(answer.profiles[0], lines=())
         profiles = tuple(replace(profile, name=name, symbol=name) for name in names)
         say(replace(answer, run=request.run, profiles=profiles))
+        return
+    if "COUNTED" in request.text:
+        answer, _ = read_report("memory_bound")
+        profile = replace(answer.profiles[0], lines=())
+        done = "smsp__inst_executed.sum"
+        if "FAST" in request.text:
+            half = replace(profile.metrics[done], value=profile.metrics[done].value / 2)
+            profile = replace(profile, metrics=profile.metrics | {done: half})
+        say(replace(answer, run=request.run, profiles=(profile,)))
         return
     for name in (f"{Path(request.path).stem}.full", profiled.RAN, *profiled.NAMES)[
         request.detail != "full" :

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -61,6 +62,41 @@ def test_a_slower_kernel_is_found_and_its_verdict_is_carried(author: Author) -> 
         "unknown": 0,
         "seconds": anew["forecast"]["seconds"],
     }
+
+
+def test_the_counters_of_a_slower_kernel_are_shown_on_demand(author: Author) -> None:
+    """The verdict is that of the earlier gate; only the profiles are made."""
+    counted = SAXPY.replace("{", "{/*COUNTED*/")
+    committed(author.folder, saxpy_cu=FASTER.replace("{", "{/*COUNTED*/", 1), other_cu=FASTER)
+    write(author, saxpy_cu=counted, other_cu=SAXPY)
+    assert gate(author, code=6)[0]["kernels"][1]["counters"] == []
+    result, _ = gate(author, "--profile", code=6)
+    other, saxpy = result["kernels"]
+    assert result["carried"] is not None
+    assert [counter["name"] for counter in saxpy["counters"]] == ["instructions"]
+    assert other["remarks"] == ["saxpy has no counters: no launch of it was counted"]
+    _, out, _ = author.orbit("gate", "--profile", "--markdown", "r.md")
+    assert re.search(
+        r"Counters of saxpy .saxpy.cu. that differ\n +counter +base +now +change\n +instructions .* \+100%\n",
+        out,
+    )
+    text = (author.folder / "r.md").read_text()
+    assert "<details><summary>Counters of saxpy (saxpy.cu) that differ</summary>" in text
+    rows = text.partition("<summary>")[2].splitlines()[2:5]
+    assert (rows[0], rows[1]) == ("| counter | base | now | change |", "|---|---|---|---|")
+    assert rows[2].endswith("| +100% |")
+
+
+def test_a_clone_without_the_contents_of_the_base_is_no_pass(author: Author) -> None:
+    committed(author.folder, saxpy_cu=FASTER)
+    blob = git(author.folder, "rev-parse", "HEAD:saxpy.cu")
+    write(author, saxpy_cu=SAXPY)
+    (author.folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    code, _, message = author.orbit("gate")
+    assert (
+        code,
+        "git does not have the content of that revision here: clone without --filter" in message,
+    ) == (5, True)
 
 
 def test_what_is_the_same_is_not_run_unless_all_is_asked_for(author: Author) -> None:
@@ -168,6 +204,8 @@ def test_a_limit_leaves_it_inconclusive_and_the_pairs_count_on(author: Author) -
     ("words", "code", "text"),
     [
         (("--base", "nowhere"), 5, "git knows no revision nowhere of "),
+        (("--base", ""), 5, "'' is not a git revision"),
+        (("--markdown", "."), 64, ". cannot be written: it is a folder"),
         (("--find", "0.3%"), 64, "--find must be more than --margin, 0.5%"),
         (("--false-alarm", "lots"), 64, "'lots' is not a share such as 1% or 0.01"),
         (("absent.cu",), 64, "there is no file or folder absent.cu"),
