@@ -384,23 +384,13 @@ def gate_options(parser: argparse.ArgumentParser) -> None:
         parser, "--margin", "how much more time is never called slower; default: 0.5%%", type=_share, default=0.005,
         metavar="P",
     )  # fmt: skip
-    option(
-        parser,
-        "--pairs",
-        "the most pairs of runs of a kernel; default: 60",
-        type=int,
-        default=60,
-        metavar="N",
-    )
+    option(parser, "--pairs", "the most pairs of runs of a kernel; default: 60", type=int, default=60, metavar="N")  # fmt: skip
     option(
         parser, "--limit", "time limit of the gate, in seconds; kernels that are undecided then are inconclusive", type=float, metavar="S",
     )  # fmt: skip
     option(parser, "--fail-inconclusive", "exit with 7 if the gate is inconclusive", action="store_true")
     option(parser, "--again", "measure, though there is a verdict on the same code", action="store_true")
-    option(
-        parser, "--profile", "profile both sides of the kernels that became slower (at most five), and show the counters that differ",
-        action="store_true",
-    )  # fmt: skip
+    option(parser, "--profile", "profile both sides of slower kernels, and show what differs", action="store_true")  # fmt: skip
     option(parser, "--markdown", "write a report for a pull request; -: to standard output", metavar="FILE")
     option(parser, "--junit", "write the result as JUnit's XML", metavar="FILE")
     option(parser, "--sarif", "write the result as SARIF, at the kernels' lines", metavar="FILE")
