@@ -11,8 +11,11 @@ from orbit_lsp.state import ssh_hosts
 FILE = "a .cu, .cuh or .py file"
 LIMITS = {"smoke": 180.0, "candidate": 600.0, "final": 1500.0}
 """Of `exec`, in seconds."""
-PYTHON = "Python that has your torch and triton; default: the project's environment, if you trust it (`orbit-lsp doctor` shows which)"
-NVCC = "CUDA compiler; default: that of CUDA_HOME, PATH or the PyPI wheels"
+PYTHON = (
+    "Python that has your torch and triton, with ssh:HOST the host's, as in --python '~/venv/bin/python'; default: the "
+    "project's environment, if you trust it (`orbit-lsp doctor` shows which), on a host python3"
+)
+NVCC = "CUDA compiler, with ssh:HOST the host's; default: that of CUDA_HOME, PATH or the PyPI wheels"
 TRUST = (
     "trust the project for this command: use its Python, and the compilers and flags that its build files name, which can "
     "run any code; without it, only folders of `orbit-lsp trust` are trusted"

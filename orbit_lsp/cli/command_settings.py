@@ -8,19 +8,18 @@ from typing import Any, cast
 
 from orbit_lsp.cli import relative_places
 from orbit_lsp.cli.terminal_text import UsageError
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures, codec
 
-_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "build_timeout_s")
+_FROM_OPTIONS = ("gpu", "runner", "device", "run_timeout_s", "build_timeout_s")
 
 
 def of(options: argparse.Namespace, session: Session) -> dict[str, Any]:
     """Return the editor's settings, with those that options set. Raises UsageError."""
     values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
-    for name in ("python", "nvcc"):
-        if name in values:
-            values[name] = relative_places.program(values[name])
+    on = (getattr(options, "on", None) or "").split(",")
+    values |= programs(options, by_ssh=any(ssh_hosts.host_of(place) for place in (options.runner or "", *on)))
     if options.gpu:
         session.setup.figures_for = _choose_gpu(options, values)
     limit = budget(options)
@@ -37,6 +36,24 @@ def of(options: argparse.Namespace, session: Session) -> dict[str, Any]:
     own = {"arguments": options.arguments} if hasattr(options, "arguments") else {}
     # a command ends before the preview of every GPU is compiled
     return _editors(options) | values | own | word | {"every_gpu": "off"}
+
+
+def programs(options: argparse.Namespace, *, by_ssh: bool) -> dict[str, Any]:
+    """Return the settings of --python and --nvcc. With `by_ssh` they are programs of the host, but those of
+    environment variables stay this machine's. Raises UsageError.
+    """
+    values: dict[str, Any] = {}
+    there: dict[str, str] = {}
+    for name in ("python", "nvcc"):
+        given = getattr(options, name)
+        if given and by_ssh and given != os.environ.get(f"ORBIT_{name.upper()}", "").strip():
+            try:
+                there[name] = ssh_hosts.program(given)
+            except ValueError as mistake:
+                raise UsageError(f"--{name}: {mistake}") from None
+        elif given:
+            values[name] = relative_places.program(given)
+    return values | ({"ssh": there} if there else {})
 
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:

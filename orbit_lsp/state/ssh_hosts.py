@@ -21,7 +21,7 @@ def host(text: str) -> str:
         return name
     raise ValueError(
         f"{text!r:.80} is not the name of a host: write ssh:NAME or ssh:USER@NAME, with letters, digits and . _ - + only, not "
-        "beginning with -; a port or another option goes into ~/.ssh/config, under a Host of that name"
+        "beginning with -; a port, an IPv6 address or another option goes into ~/.ssh/config, under a Host of that name"
     )
 
 

@@ -154,6 +154,23 @@ def test_run_on_a_host(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch
     assert [launch["timing"]["median"] for launch in answer["launches"]] == [288_032]
 
 
+@pytest.mark.parametrize(
+    "place",
+    [("run", "saxpy.cu", "--runner", "ssh:gpu1"), ("jobs", "submit", "saxpy.cu", "--pool", "ssh:gpu1:0")],
+)
+def test_an_option_names_the_python_of_the_host(host: Host, folder: Path, place: tuple[str, ...]) -> None:
+    host.answers(gpu=True)
+    host.login(f"HOME={host.folder}; export HOME")
+    code, out, err = orbit(folder, *place, "--python", "~/python", "--kernel", "saxpy", "--json")
+    assert code == 0, err
+    assert "288032" in out
+
+
+def test_a_python_that_is_missing_there(host: Host, folder: Path) -> None:
+    _, out, _ = orbit(folder, "doctor", "--runner", "ssh:gpu1", "--python", "/nowhere/python")
+    assert "gpu1 has no Python that can be started (/nowhere/python is not there)" in out
+
+
 def test_several_hosts_in_a_table(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host.answers(gpu=True)
     on_path(host, monkeypatch)

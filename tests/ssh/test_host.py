@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,10 +119,8 @@ async def test_what_the_host_has(runner: Make, host: Host) -> None:
 async def test_without_a_gpu_the_message_names_the_host(runner: Make, tmp_path: Path) -> None:
     last = await finished(runner(), job(tmp_path / "p", KERNEL + "int main() {}\n", action="run"))
     assert last.failure
-    assert (last.failure.message, last.failure.remedy[:9]) == (
-        "there is no NVIDIA GPU in gpu1 to run it on",
-        "on gpu1: ",
-    )
+    assert last.failure.message == "there is no NVIDIA GPU in gpu1 to run it on"
+    assert last.failure.remedy.startswith("`orbit-lsp doctor --runner ssh:gpu1` shows what is missing")
 
 
 @pytest.mark.usefixtures("first_connection")
@@ -198,6 +197,20 @@ async def test_an_account_that_may_not_log_in(runner: Make, host: Host) -> None:
     assert "This account is currently not available." in message
 
 
+async def test_an_account_whose_password_has_expired(runner: Make, host: Host) -> None:
+    host.login("echo 'Password change required but no TTY available.' >&2", "exit 1")
+    assert await refusal(runner()) == (
+        "the password of the account on gpu1 has expired", "run `ssh gpu1` in a terminal and change it",
+    )  # fmt: skip
+
+
+async def test_no_room_for_a_temporary_file_here(runner: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    message, remedy = await refusal(runner())
+    assert message == "this machine takes no temporary file (No such file or directory)"
+    assert remedy == "free some space in /tmp, or set TMPDIR"
+
+
 async def test_a_login_that_ends(runner: Make, host: Host) -> None:
     host.login("exit 7")
     assert await refusal(runner()) == (
@@ -271,6 +284,28 @@ async def test_no_ssh(runner: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     one = runner()
     monkeypatch.setenv("PATH", "/nowhere")
     assert await refusal(one) == ("this machine has no ssh", "install the OpenSSH client")
+
+
+async def test_a_program_that_should_carry_the_connection_ends(runner: Make, host: Host) -> None:
+    host.configure("Host gpu1", "ProxyCommand sh -c 'echo the VPN is down >&2'")
+    assert await refusal(runner()) == (
+        "the ProxyCommand or ProxyJump of gpu1 ended before it reached it", "`ssh gpu1` in a terminal shows what it says",
+    )  # fmt: skip
+
+
+async def test_a_path_for_a_shared_connection_in_no_folder(runner: Make, host: Host) -> None:
+    host.configure("Host gpu1", "ControlMaster auto", f"ControlPath {host.folder}/nowhere/%C")
+    message, remedy = await refusal(runner())
+    assert message.startswith("ssh cannot share its connection to gpu1 (")
+    assert remedy.startswith("correct ControlPath in ~/.ssh/config")
+
+
+async def test_a_python_there_that_may_not_be_started(runner: Make, host: Host) -> None:
+    host.login("echo 'sh: python3: Permission denied' >&2", "exit 126")
+    message, _ = await refusal(runner())
+    assert message == (
+        "the login on gpu1 ended before orbit-lsp's program began (exit code 126): sh: python3: Permission denied"
+    )
 
 
 @pytest.mark.usefixtures("first_connection")

@@ -77,6 +77,7 @@ def left(host: Host, began: Path) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(600 + 20 * KILLS)
 async def test_an_editor_that_is_killed_leaves_nothing(start: Any, host: Host, tmp_path: Path) -> None:
     chance = random.Random(56)
     began = tmp_path / "began"

@@ -186,7 +186,7 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     budget = pool_options.budget(options) if gpu else None
     pool = f"modal:{gpu}" if gpu else options.on if host else None
     engine = argparse.Namespace(
-        pool=pool, python=choice.python, host_python=there, nvcc=None, build_timeout_s=None, budget=budget, trust=False,
+        pool=pool, python=there if host else choice.python, nvcc=None, build_timeout_s=None, budget=budget, trust=False,
     )  # fmt: skip
     key, scheme = str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
     place, python = "this machine", f"{choice.python} ({choice.why})"

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.cli import relative_places, terminal_text
+from orbit_lsp.cli import command_settings, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import cluster, pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
@@ -18,6 +18,7 @@ from orbit_lsp.queue.job_store import JobStore, StoreError
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine
+from orbit_lsp.state import ssh_hosts
 
 
 @asynccontextmanager
@@ -75,11 +76,8 @@ async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the user's own settings. Renting costs money, so without a limit nothing is rented. Raises UsageError."""
     values: dict[str, Any] = {"modal": {"budget_usd": budget(options)}}
-    for name in ("python", "nvcc"):
-        if given := getattr(options, name):
-            values[name] = relative_places.program(given)
-    if python := getattr(options, "host_python", ""):
-        values["ssh"] = {"python": python}
+    places = map(str.strip, (options.pool or "").split(","))
+    values |= command_settings.programs(options, by_ssh=all(map(ssh_hosts.host_of, places)))
     if options.build_timeout_s is not None:
         values["build_timeout_s"] = options.build_timeout_s
     if options.trust:

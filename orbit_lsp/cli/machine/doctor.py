@@ -278,17 +278,19 @@ def _missing(
             what = (
                 "Triton files"
                 if machine.devices
-                else "Triton files (.cu files need no torch on this machine)"
+                else f"Triton files (.cu files need no torch on {setup.host or 'this machine'})"
             )
-        missing += _package(what, machine, absent, untrusted)
-        if machine.python == sys.executable and not untrusted:
+        missing += _package(what, machine, absent, untrusted, setup.host)
+        if machine.python == sys.executable and not untrusted and not setup.host:
             missing.append(
                 "    or, if a project's environment has them, run `orbit-lsp doctor` in its folder"
             )
     if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
-        missing += _package("launch specs of CUDA kernels", machine, absent, untrusted)
+        missing += _package("launch specs of CUDA kernels", machine, absent, untrusted, setup.host)
     if local and machine.devices and (absent := _absent(machine, (_NVML,))):
-        missing += _package("clocks, power and throttling beside the times", machine, absent, untrusted)
+        missing += _package(
+            "clocks, power and throttling beside the times", machine, absent, untrusted, setup.host
+        )
     if local and machine.devices:
         missing += _no_counters(machine)
         if not machine.sanitizer:
@@ -339,9 +341,13 @@ def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if not machine.packages.get(name)]
 
 
-def _package(what: str, machine: c.Machine, absent: list[str], untrusted: str) -> list[str]:
+def _package(what: str, machine: c.Machine, absent: list[str], untrusted: str, host: str) -> list[str]:
     why = f"{machine.python} has no {' and no '.join(absent)}"
-    return _fault(what, why, untrusted or installing.command(machine.python, *absent))
+    remedy = installing.command(machine.python, *absent)
+    if host:
+        there = f"on {host}: {remedy}; then name that Python by --python, in an editor by `orbit.ssh.python`"
+        return _fault(what, why, there)
+    return _fault(what, why, untrusted or remedy)
 
 
 def _fault(what: str, why: str, remedy: str) -> list[str]:

@@ -258,7 +258,10 @@ class Login:
         mark = f"orbit-{os.urandom(8).hex()}"
         command = command_line.remote(mark, place.python, role, arguments)
         words = await asyncio.to_thread(command_line.ssh, place.host, command)
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a shared connection keeps a pipe open for minutes
+        try:
+            stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a shared connection keeps a pipe open for minutes
+        except OSError as error:
+            raise trouble.no_temporary_file(error) from None
         try:
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, limit=LINE_LIMIT,

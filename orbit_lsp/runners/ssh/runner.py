@@ -150,7 +150,8 @@ class SshRunner:
     def _named(self, failure: c.Failure) -> c.Failure:
         if failure.category != "infrastructure":
             return failure
-        remedy = failure.remedy.replace(_THERE, self.host)
+        doctor = f"`orbit-lsp doctor --runner ssh:{self.host}`"
+        remedy = failure.remedy.replace(_THERE, self.host).replace("`orbit-lsp doctor`", doctor)
         if remedy and self.host not in remedy:
             remedy = f"on {self.host}: {remedy}"
         message = failure.message.replace(_THERE, self.host).replace("setting `nvcc`", "setting `ssh.nvcc`")

@@ -44,7 +44,7 @@ _WORDS = (
         "run `ssh {host}` once in a terminal and accept the key after comparing it",
     ),
     _SshComplaint(
-        "Permission denied|Too many authentication failures|No more authentication methods|sign_and_send_pubkey",
+        r"Permission denied \(|Too many authentication failures|No more authentication methods|sign_and_send_pubkey",
         "{host} did not let ssh in ({said})",
         "nobody can be asked for a password here: make `ssh {host}` work without one, by a key in ssh-agent",
     ),
@@ -62,9 +62,25 @@ _WORDS = (
         "correct it",
     ),
     _SshComplaint(
+        "[Pp]assword change required|password has expired",
+        "the password of the account on {host} has expired",
+        "run `ssh {host}` in a terminal and change it",
+    ),
+    _SshComplaint(
         "account is currently not available|This account is|nologin",
         "the account on {host} may not start programs",
         "use an account with a shell",
+    ),
+    _SshComplaint(
+        "ControlPath too long|unix_listener: ",
+        "ssh cannot share its connection to {host} ({said})",
+        "correct ControlPath in ~/.ssh/config, or make its folder one that can be written",
+    ),
+    _SshComplaint(
+        "UNKNOWN port 65535",  # what ssh says of a connection that a program carries
+        "the ProxyCommand or ProxyJump of {host} ended before it reached it",
+        "`ssh {host}` in a terminal shows what it says",
+        True,
     ),
     _SshComplaint(
         "Connection closed|Connection reset|Broken pipe|kex_exchange",
@@ -77,6 +93,11 @@ _WORDS = (
 
 def no_ssh() -> SshError:
     return SshError("this machine has no ssh", "install the OpenSSH client")
+
+
+def no_temporary_file(error: OSError) -> SshError:
+    why = error.strerror or str(error)
+    return SshError(f"this machine takes no temporary file ({why})", "free some space in /tmp, or set TMPDIR")
 
 
 def of_exit(
