@@ -136,7 +136,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "p"
 
 
-def on_path(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_path(host: Host) -> None:
     """The host's Python is what its login finds as python3."""
     there = host.folder / "there"
     there.mkdir()
@@ -144,9 +144,9 @@ def on_path(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.login(f'PATH="{there}:$PATH"')
 
 
-def test_run_on_a_host(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_on_a_host(host: Host, folder: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     code, out, err = orbit(folder, "run", "saxpy.cu", "--runner", "ssh:gpu1", "--kernel", "saxpy", "--json")
     assert code == 0, err
     answer = json.loads(out)
@@ -171,9 +171,9 @@ def test_a_python_that_is_missing_there(host: Host, folder: Path) -> None:
     assert "gpu1 has no Python that can be started (/nowhere/python is not there)" in out
 
 
-def test_several_hosts_in_a_table(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_hosts_in_a_table(host: Host, folder: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     code, out, _ = orbit(
         folder, "run", "saxpy.cu", "--on", "ssh:gpu1,ssh:no-such-host.invalid", "--kernel", "saxpy"
     )
@@ -182,12 +182,20 @@ def test_several_hosts_in_a_table(host: Host, folder: Path, monkeypatch: pytest.
     assert "there is no host no-such-host.invalid" in out
 
 
-def test_doctor_is_about_the_host(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_is_about_the_host(host: Host, folder: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     _, out, _ = orbit(folder, "doctor", "--runner", "ssh:gpu1")
     assert out.startswith("host      gpu1, reached by ssh: what follows is about it\n")
     assert "CUDA files: run and timed on NVIDIA H100 80GB HBM3" in out
+
+
+def test_what_a_host_lacks_is_to_be_installed_there(host: Host, folder: Path) -> None:
+    _, out, _ = orbit(folder, "doctor", "--runner", "ssh:gpu1", "--python", str(host.python))
+    assert "(.cu files need no torch on gpu1)" in out
+    remedies = [line for line in out.splitlines() if "fix it:" in line]
+    assert len(remedies) == 2
+    assert all(line.startswith("    fix it: on gpu1: ") for line in remedies)
 
 
 def test_doctor_of_a_host_that_is_not_there(host: Host, folder: Path) -> None:
@@ -196,8 +204,8 @@ def test_doctor_of_a_host_that_is_not_there(host: Host, folder: Path) -> None:
     assert (code, out[:40]) == (5, "✗ gpu1      gpu1 takes no ssh connection")
 
 
-def test_stop_leaves_nothing(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_path(host, monkeypatch)
+def test_stop_leaves_nothing(host: Host, folder: Path) -> None:
+    on_path(host)
     assert orbit(folder, "compile", "saxpy.cu", "--runner", "ssh:gpu1")[0] == 0
     assert host.processes(" worker ")
     _, out, _ = orbit(folder, "stop", "--on", "ssh:gpu1")
@@ -207,8 +215,8 @@ def test_stop_leaves_nothing(host: Host, folder: Path, monkeypatch: pytest.Monke
     assert list((host.run / "orbit-lsp").iterdir()) == []
 
 
-def test_exec_brings_files_back(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_path(host, monkeypatch)
+def test_exec_brings_files_back(host: Host, folder: Path) -> None:
+    on_path(host)
     (folder / "in.txt").write_text("7")
     code = "open('out.txt', 'w').write(open('in.txt').read() * 2)"
     (folder / "double.py").write_text(code)
@@ -226,18 +234,18 @@ def test_an_option_of_ssh_is_no_host(folder: Path, option: str) -> None:
     assert "is not the name of a host" in err
 
 
-async def test_jobs_of_a_pool(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_of_a_pool(host: Host, folder: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     words = ("jobs", "submit", "saxpy.cu", "--pool", "ssh:gpu1:0", "--kernel", "saxpy", "--json")
     code, out, err = await asyncio.to_thread(orbit, folder, *words)
     assert code == 0, err
     assert "288032" in out
 
 
-def test_a_profile_and_its_report(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_and_its_report(host: Host, tmp_path: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     source = test_profile.SOURCE
     (tmp_path / "memory_bound.cu").write_text(source)
     code, out, err = orbit(tmp_path, "profile", "memory_bound.cu", "--runner", "ssh:gpu1", "--json")
@@ -248,9 +256,9 @@ def test_a_profile_and_its_report(host: Host, tmp_path: Path, monkeypatch: pytes
     assert kept == [test_profile.RECORDED]
 
 
-def test_a_check_of_memory(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_memory(host: Host, tmp_path: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     (tmp_path / "race.cu").write_text(RACE)
     code, out, err = orbit(
         tmp_path, "check", "race.cu", "--kernel", "reverse", "--runner", "ssh:gpu1", "--json"
@@ -260,19 +268,17 @@ def test_a_check_of_memory(host: Host, tmp_path: Path, monkeypatch: pytest.Monke
     assert places == {str(tmp_path / "race.cu")}
 
 
-def test_a_launch_spec(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_spec(host: Host, tmp_path: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL)
     code, out, err = orbit(tmp_path, "run", "saxpy.cu", "--runner", "ssh:gpu1", "--json")
     assert code == 0, err
     assert [check["passed"] for point in json.loads(out)["points"] for check in point["checks"]] == [True]
 
 
-def test_a_test_of_the_project_runs_on_the_host(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_path(host, monkeypatch)
+def test_a_test_of_the_project_runs_on_the_host(host: Host, tmp_path: Path) -> None:
+    on_path(host)
     files = {
         "pkg/softmax.py": test_through.PACKAGE,
         "pkg/__init__.py": "from .softmax import softmax",
@@ -287,11 +293,9 @@ def test_a_test_of_the_project_runs_on_the_host(
     assert "1 passed" in out + err
 
 
-def test_two_variants_are_compared_on_the_host(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_variants_are_compared_on_the_host(host: Host, tmp_path: Path) -> None:
     host.answers(gpu=True)
-    on_path(host, monkeypatch)
+    on_path(host)
     (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL)
     (tmp_path / "fast.cu").write_text(SPEC + KERNEL.replace("{\n", "{  // FAST\n"))
     words = ("compare", "saxpy.cu", "--with", "fast.cu", "--runner", "ssh:gpu1", "--json")

@@ -37,6 +37,7 @@ __global__ void trial(int* out) {
 """
 """Fails where the headers do not belong to the compiler: these two check its version, cuda_runtime.h does not."""
 
+_FIX = "    fix it: "
 _WHEELS = installing.CUDA.partition(">=")[0]
 
 
@@ -296,6 +297,9 @@ def _missing(
         if not machine.sanitizer:
             remedy = f"install the CUDA toolkit, or {installing.command(machine.python, 'nvidia-cuda-sanitizer-api')}"
             missing += _fault("memory checks", "there is no compute-sanitizer", remedy)
+    if setup.host:
+        fix = f"{_FIX}on {setup.host}: "
+        missing = [line if line.startswith(fix) else line.replace(_FIX, fix) for line in missing]
     return ["", "does not work yet", *missing] if missing else []
 
 
@@ -343,12 +347,11 @@ def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:
 
 def _package(what: str, machine: c.Machine, absent: list[str], untrusted: str, host: str) -> list[str]:
     why = f"{machine.python} has no {' and no '.join(absent)}"
-    remedy = installing.command(machine.python, *absent)
-    if host:
-        there = f"on {host}: {remedy}; then name that Python by --python, in an editor by `orbit.ssh.python`"
-        return _fault(what, why, there)
-    return _fault(what, why, untrusted or remedy)
+    if host:  # how its Python gets packages cannot be read from here
+        remedy = "install them into it, or into a virtual environment whose Python --python names (in an editor `orbit.ssh.python`)"
+        return _fault(what, why, remedy)
+    return _fault(what, why, untrusted or installing.command(machine.python, *absent))
 
 
 def _fault(what: str, why: str, remedy: str) -> list[str]:
-    return [f"  ✗ {what}: {why}", f"    fix it: {remedy}"]
+    return [f"  ✗ {what}: {why}", f"{_FIX}{remedy}"]
