@@ -17,7 +17,7 @@ def open_handles(pids: Iterable[int], stack: ExitStack) -> dict[int, int]:
     """A descriptor for each that has not been reaped -> its process; readable once that has ended."""
     handles: dict[int, int] = {}
     for pid in pids:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, FileNotFoundError):  # not found: the number is that of a thread now
             handle = os.pidfd_open(pid)
             stack.callback(os.close, handle)
             handles[handle] = pid
