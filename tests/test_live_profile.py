@@ -45,7 +45,8 @@ class Gpu:
         self.counts.set()
 
     async def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
-        self.jobs.append(job.action)
+        if job.action != "build":  # one ahead of the next save, whenever typing has paused
+            self.jobs.append(job.action)
         if job.action == "profile":
             yield c.Stage(job.run, "profiling", 0.0)
             self.counting.set()

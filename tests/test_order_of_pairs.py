@@ -83,10 +83,11 @@ class Rounds(Match):
         self.calls: list[str] = []
         self.count = 0
 
-    def _arguments_of(self, seed: int) -> Any:
-        del seed
+    def _drawn(self) -> Any:
         self.count += 1
         return self.count
+
+    def _draw_ahead(self) -> None: ...
 
     def _empty(self, given: Any, *, gated: bool) -> Any:
         del given, gated

@@ -94,7 +94,9 @@ def _failure(variant: Variant, finished: c.Finished, problems: tuple[c.Problem, 
     errors = [each.message for each in (*problems, *finished.problems) if each.severity == "error"]
     if errors and finished.outcome == "compile error" and errors[0] not in failure.message:
         failure = replace(failure, message=f"{failure.message}: {errors[0]}")
-    if finished.outcome == "infrastructure":  # the machine is at fault, and not this side
+    if (
+        finished.outcome == "infrastructure" and variant.job.gpu is None
+    ):  # the machine of both sides is at fault
         return replace(failure, place=None)
     return replace(failure, message=f"{variant.name}: {failure.message}", place=None)
 

@@ -228,7 +228,7 @@ async def test_a_login_that_prints_without_end(runner: Make, host: Host) -> None
 
 async def test_a_login_that_waits(runner: Make, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "CONNECT_S", 1.0)
-    host.login("sleep 1000")
+    host.login("exec sleep 60")
     message, remedy = await refusal(runner())
     assert (message, remedy) == (
         "gpu1 has not answered within 1 s",
