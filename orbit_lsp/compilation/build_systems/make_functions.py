@@ -1,6 +1,4 @@
-"""What make's functions of texts give: `$(patsubst %.cu,%.o,a.cu)` and its short form `$(SOURCES:.cu=.o)`. None of them
-looks at a disk.
-"""
+"""Evaluates make's functions that only change texts: `$(patsubst %.cu,%.o,a.cu)` and its short form `$(SOURCES:.cu=.o)`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 MOST_WORDS = 2_000
-"""Of one value."""
+"""Words of one value that are read; the others are ignored."""
 _MOST_PAIRS = 200_000
 """Words times patterns of a filter."""
 SUBSTITUTED = re.compile(r"([\w.-]+):([^=]*)=(.*)", re.DOTALL)
@@ -26,8 +24,8 @@ def stem_of(pattern: str, name: str) -> str | None:
 
 
 def applied(function: str, arguments: Sequence[str], most: int) -> str | None:
-    """Return what a function of texts gives. Return None if it is none of them, lacks arguments, or would give more
-    than `most` characters.
+    """Return the result of one of these functions. Return None if the name is unknown, arguments are missing, or the
+    result would have more than `most` characters.
     """
     count = count_of(function)
     if not count or len(arguments) < count or _is_longer(function, arguments, most):
@@ -39,7 +37,7 @@ def applied(function: str, arguments: Sequence[str], most: int) -> str | None:
 
 
 def count_of(function: str) -> int:
-    """Return how many arguments a function of texts takes, 0 if it is none. Commas behind the last one are text."""
+    """Return how many arguments one of these functions takes, 0 for any other name. Commas behind the last argument are text."""
     known = (_OF_ONE, _OF_TWO, _OF_THREE)
     return next((count for count, functions in enumerate(known, 1) if function in functions), 0)
 

@@ -40,7 +40,7 @@ _EVALUATED = re.compile(r"\$\(eval[ \t]+([\w.-]{1,200})")
 DECIDES = re.compile(
     r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|-Xptxas|\$"
 )
-"""What may decide about a figure."""
+"""Flags that may change the measured code. A doubt about one is shown."""
 OF_LINKER = re.compile(r"LD|LIB|INC", re.IGNORECASE)
 PART = re.compile(r"\ue000(\d+)\ue001")
 _BRACKET = {"(": re.compile(r"[()]"), "{": re.compile(r"[{}]")}
@@ -50,21 +50,21 @@ _MOST_STEPS = 5_000
 """References that are followed: a few lines can repeat one without end."""
 _SHORT = 1_000
 _MOST_CHARACTERS = 64 << 10
-"""Of one value."""
+"""A longer value is cut here."""
 _MOST_EXPANDED = 256 << 10
 """Characters of all values that references are replaced by."""
 _MOST_DEPTH = 20
 _MOST_FOLDERS = 500
-"""In which files are looked for, for one `$(shell find …)`."""
+"""Folders that one `$(shell find …)` looks into."""
 _MOST_CONDITIONS = 64
-"""Around one line."""
+"""Conditions that may be nested around one line."""
 _LONGEST_REFERENCE = 2_000
 """`$(shell …)` takes some hundred."""
 _MOST_BRACKETS = 64
-"""Of one reference."""
+"""Brackets that one reference may contain."""
 _MOST_INCLUDED = 20
 _MOST_LINES = 20_000
-"""Of a Makefile and what it includes."""
+"""Lines of a Makefile and its included files together."""
 _MOST_TEXT = 1 << 20
 """Characters of these lines."""
 LONGEST_SHOWN = 200
@@ -77,7 +77,7 @@ _ASKED: dict[str, Callable[[], str]] = {
     "uname -s": platform.system,
     "uname -m": platform.machine,
 }
-"""What is known without the shell."""
+"""Commands whose output is known without a shell."""
 _OF_PATHS = frozenset(("abspath", "realpath", "wildcard"))
 _GOES = re.compile(r"cd[ \t]+(\S[^;&|]{0,499}?)[ \t]*(?:&&|;)[ \t]*pwd(?:[ \t]+-[LP])?")
 _FINDS = re.compile(
