@@ -19,14 +19,14 @@ MOST_S = 1.0
 class LiveProfiles(Feature):
     """Profiles a live kernel again after a run of Live, if nothing else is under way. The next edit or save cancels it.
 
-    Of launch specs on a GPU of the author's own: there the process that counts is ready.
+    It renews only launch specs on this machine's GPU, because only there a process that counts is ready.
     """
 
     def __init__(self, session: Session, runs: Scheduler) -> None:
         self._session = session
         self._runs = runs
         self._too_long: set[KernelId] = set()
-        """Those whose renewal took too long, until their profile is asked for again."""
+        """Kernels whose renewal took too long. A click on *Profile* takes them out again."""
 
     def run_ended(self, run: Run) -> None:
         if run.action == "profile":
